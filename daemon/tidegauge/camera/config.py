@@ -1,0 +1,28 @@
+"""The `[camera]` table of `agent.toml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where frames come from.
+
+    `kind`: "folder" (pictures of a folder, in name order, again and again), "video" (a file, again and again),
+    "synthetic" (a clip made of the photographs in a folder: pan, zoom, exposure, sensor noise), "rtsp" (a URL).
+    `frames_per_second` paces folder, video and synthetic; an RTSP camera paces itself. `open_timeout` and
+    `read_timeout` in seconds.
+    """
+
+    kind: Literal["folder", "video", "synthetic", "rtsp"]
+    source: str
+    frames_per_second: Annotated[float, Meta(gt=0, le=240)] = 10.0
+    width: Annotated[int, Meta(ge=16, le=8192)] = 640
+    height: Annotated[int, Meta(ge=16, le=8192)] = 360
+    seed: int = 0
+    loop: bool = True
+    open_timeout: Annotated[float, Meta(gt=0)] = 10.0
+    read_timeout: Annotated[float, Meta(gt=0)] = 5.0
