@@ -119,7 +119,12 @@ class AgentChannel(Generic[In]):
         future: asyncio.Future[None] = loop.create_future()
         add = loop.add_writer if write else loop.add_reader
         remove = loop.remove_writer if write else loop.remove_reader
-        add(self._sock, lambda: future.done() or future.set_result(None))
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        add(self._sock, wake)
         try:
             await future
         finally:
