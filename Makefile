@@ -1,0 +1,36 @@
+# The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
+.PHONY: help setup demo test test-slow check format demo-matrix lock
+BIN := .venv/bin
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: ## make .venv from the lock files
+	@tools/setup
+
+demo: setup ## the main job, end to end, on a virtual board; Ctrl-C ends it (ARGS="--once --seed 3" passes options)
+	@$(BIN)/tidegauge demo $(ARGS)
+
+test: setup ## all tests but the slow ones
+	@tools/servers
+	@$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: setup ## the tests that take minutes
+	@tools/servers
+	@$(BIN)/pytest -m slow --timeout 1500 $(ARGS)
+
+check: setup ## ruff, formatting, types, import rules
+	@$(BIN)/ruff check daemon tests tools
+	@$(BIN)/ruff format --check daemon tests tools
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## put imports and layout in order
+	@$(BIN)/ruff check --fix daemon tests tools
+	@$(BIN)/ruff format daemon tests tools
+
+demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
+	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
+
+lock: ## renew the lock files (needs uv)
+	@tools/lock
