@@ -166,6 +166,15 @@ class FrameDone(Message):
     sample_slot: int = -1
 
 
+class FrameSkipped(Message):
+    """The frame was not run: it was of another camera generation than the attached one. Both its slots are free."""
+
+    frame_id: int
+    camera_generation: int
+    slot: int
+    sample_slot: int = -1
+
+
 class TensorDone(Message):
     """A device run of a tensor from a file."""
 
@@ -177,7 +186,7 @@ class TensorDone(Message):
 
 
 PipelineCommand = StartPipeline | AttachFrames | RunFrame | RunTensor | Stop
-PipelineEvent = PipelineReady | FrameDone | TensorDone | Failed
+PipelineEvent = PipelineReady | FrameDone | FrameSkipped | TensorDone | Failed
 
 
 # --- shadow -----------------------------------------------------------------------------------------------------
