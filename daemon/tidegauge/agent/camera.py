@@ -1,0 +1,108 @@
+"""The camera service: keeps a camera worker alive and hands its frames on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+
+from tidegauge.agent.backoff import Backoff
+from tidegauge.agent.bus import Bus
+from tidegauge.agent.events import CameraDown, CameraUp
+from tidegauge.agent.pipeline import PendingFrame, PipelineService
+from tidegauge.agent.workers import Worker, WorkerEnded
+from tidegauge.camera.config import CameraConfig
+from tidegauge.clocks import monotonic
+from tidegauge.metrics import AgentMetrics
+from tidegauge.pipeline.messages import (
+    AttachFrames,
+    CameraEnded,
+    CameraEvent,
+    CameraReady,
+    FrameDropped,
+    FrameReady,
+    SlotFree,
+    StartCamera,
+)
+from tidegauge.pipeline.ring import Ring
+
+log = logging.getLogger(__name__)
+
+RING_SLOTS = 4
+#: Beyond the source's own time-outs, so that its own sentence arrives first.
+GRACE_SECONDS = 3.0
+
+
+class CameraService:
+    """Runs for ever: worker after worker, each with a new ring, with back-off between failures."""
+
+    def __init__(
+        self, camera: CameraConfig, pipeline: PipelineService, bus: Bus, metrics: AgentMetrics, logs: Path
+    ) -> None:
+        self._camera, self._pipeline, self._bus, self._metrics, self._logs = camera, pipeline, bus, metrics, logs
+        self._generation = 0
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        while True:
+            self._generation += 1
+            worker: Worker[CameraEvent] = await Worker.start(
+                "camera", "tidegauge.camera.worker", CameraEvent, {}, self._logs
+            )
+            try:
+                await self._serve(worker, backoff)
+                return  # a source that ends has ended
+            except WorkerEnded as error:
+                log.warning("camera: %s", error)
+                self._metrics.camera_problem.labels("down").set(1)
+                self._bus.emit(CameraDown(str(error)))
+            finally:
+                self._pipeline.detach_frames()
+                await worker.stop(at_once=True)
+            await asyncio.sleep(backoff.delay(monotonic()))
+
+    async def _serve(self, worker: Worker[CameraEvent], backoff: Backoff) -> None:
+        await worker.send(StartCamera(self._generation, self._camera, RING_SLOTS))
+        ready, fd = await worker.receive(self._camera.open_timeout + GRACE_SECONDS)
+        if not isinstance(ready, CameraReady) or fd is None:
+            raise WorkerEnded("failed", "the camera worker answered out of turn")
+        backoff.started(monotonic())
+        log.info("camera: %s, %d×%d", ready.description, ready.width, ready.height)
+        self._metrics.camera_problem.labels("down").set(0)
+        ring = Ring(ready.ring, fd)
+        freed: asyncio.Queue[int] = asyncio.Queue()
+        attach = AttachFrames(self._generation, ready.width, ready.height, ready.ring)
+        self._pipeline.attach_frames(attach, ring, freed.put_nowait)
+        self._bus.emit(CameraUp(self._generation, ready.description))
+        returning = asyncio.create_task(self._return_slots(worker, freed), name="camera slots")
+        try:
+            await self._receive(worker)
+        finally:
+            returning.cancel()
+            await asyncio.gather(returning, return_exceptions=True)
+
+    async def _receive(self, worker: Worker[CameraEvent]) -> None:
+        while True:
+            event, _ = await worker.receive(self._camera.read_timeout + GRACE_SECONDS)
+            if isinstance(event, FrameReady):
+                self._metrics.frames.inc()
+                self._pipeline.offer(PendingFrame(self._generation, event.slot, event.captured))
+            elif isinstance(event, FrameDropped):
+                self._metrics.frames_dropped.labels("camera_ring_full").inc(event.count)
+            elif isinstance(event, CameraEnded):
+                log.info("camera: the source has ended")
+                return
+
+    async def _return_slots(self, worker: Worker[CameraEvent], freed: asyncio.Queue[int]) -> None:
+        while True:
+            try:
+                await worker.send(SlotFree(await freed.get()))
+            except WorkerEnded:
+                return  # the receiving side reports it
+
+
+def describe(camera: CameraConfig) -> str:
+    """The camera for a sentence: kind and source."""
+    return f"{camera.kind} {msgspec.to_builtins(camera)['source']}"

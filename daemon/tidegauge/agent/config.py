@@ -1,0 +1,170 @@
+"""`agent.toml`: every key of the agent, its default and its bounds, in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tidegauge.camera.config import CameraConfig
+from tidegauge.configuration import ConfigurationError, load_toml
+from tidegauge.link.config import LinkConfig
+from tidegauge.profile import Profile
+from tidegauge.spool.limits import SpoolLimits
+
+Seconds = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class RuntimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`module`: empty for TI's own runtime; a Python module with TI's call shapes for a stand-in (the virtual board).
+
+    `start_timeout` bounds opening a session (creating one on the C7x takes long), `run_timeout` one device run.
+    """
+
+    module: str = ""
+    start_timeout: Seconds = 120.0
+    run_timeout: Seconds = 10.0
+
+
+class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a frame becomes a shadow sample: Poisson gaps, and a budget on measured CPU time.
+
+    `cpu_share` of one core over `cpu_window` seconds.
+    """
+
+    gap_mean: Seconds = 60.0
+    gap_floor: Annotated[float, Meta(ge=0)] = 20.0
+    cpu_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    cpu_window: Seconds = 600.0
+    measure_timeout: Seconds = 60.0
+
+
+class AcceptanceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first measurement of artifacts and model, which freezes the reference or fails (DESIGN §6.3)."""
+
+    samples: Annotated[int, Meta(ge=20)] = 500
+    max_loss: Share = 0.15
+    tolerance: Share = 0.02
+    minimum: Annotated[float, Meta(gt=0, le=0.5)] = 0.03
+    symptom_samples: Count = 5
+    nmse_quantile: Annotated[float, Meta(gt=0.5, lt=1)] = 0.95
+
+
+class DetectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The betting detector. `alpha` 0 derives it from the block's expected length and `false_alarms_per_year`.
+
+    `block` 0 takes ten correlation times of the loss, as measured at acceptance.
+    """
+
+    false_alarms_per_year: Annotated[float, Meta(gt=0)] = 1.0
+    alpha: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    block: Annotated[int, Meta(ge=0)] = 0
+
+
+class GoldenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The known-answer test: how many input tensors, how often, and the loss above which acceptance fails.
+
+    `max_loss` 0 takes `acceptance.max_loss`.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=16)] = 3
+    interval: Seconds = 900.0
+    max_loss: Share = 0.0
+
+
+class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Traces on an alarm. `remote_log`: text by which the remote-log server's command line is known.
+
+    `remote_log_file`: where its output is collected, empty for none. `room_mib` must be free in the trace folder.
+    `timeout` bounds the traced run.
+    """
+
+    enabled: bool = True
+    debug_level: Literal[3, 4] = 3
+    trace_folder: str = "/tmp"
+    remote_log: str = "vx_app_arm_remote_log.out"
+    remote_log_file: str = ""
+    room_mib: Annotated[int, Meta(ge=0)] = 256
+    per_hour: Count = 5
+    per_day: Count = 20
+    per_cause_hour: Count = 1
+    timeout: Seconds = 180.0
+    privacy: Literal["full", "statistics", "golden"] = "full"
+
+
+class ResultsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the product gets its answers: `socket`, a Unix socket with the raw outputs; `mqtt`, decoded summaries.
+
+    At most one summary every `mqtt_interval` seconds.
+    """
+
+    socket: str = ""
+    mqtt: bool = True
+    mqtt_interval: Annotated[float, Meta(ge=0)] = 1.0
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where `/metrics` and `/healthz` listen. Port 0 takes a free one (written to `agent.json` in the state folder)."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 9464
+
+
+class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file. Relative paths are relative to the file's own folder."""
+
+    device: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    state: str
+    profile: str
+    camera: CameraConfig
+    link: LinkConfig
+    runtime: RuntimeConfig = RuntimeConfig()
+    shadow: ShadowConfig = ShadowConfig()
+    acceptance: AcceptanceConfig = AcceptanceConfig()
+    detector: DetectorConfig = DetectorConfig()
+    golden: GoldenConfig = GoldenConfig()
+    capture: CaptureConfig = CaptureConfig()
+    results: ResultsConfig = ResultsConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    spool: SpoolLimits = SpoolLimits()
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A configuration with its profile, all paths absolute."""
+
+    config: AgentConfig
+    profile: Profile
+    state: Path
+
+
+def load(path: Path) -> Loaded:
+    """Read `agent.toml` and the profile it names. Raises `ConfigurationError`."""
+    config = load_toml(path, AgentConfig)
+    folder = path.resolve().parent
+    profile_path = folder / config.profile
+    profile = load_toml(profile_path, Profile)
+    profile = msgspec.structs.replace(
+        profile,
+        model=str(profile_path.parent / profile.model),
+        artifacts=str(profile_path.parent / profile.artifacts),
+    )
+    if not Path(profile.model).is_file():
+        raise ConfigurationError(f"{profile_path}: key `model` names {profile.model}, which does not exist", "correct it")
+    if not Path(profile.artifacts).is_dir():
+        raise ConfigurationError(
+            f"{profile_path}: key `artifacts` names {profile.artifacts}, which is not a folder",
+            "give the folder that the TIDL compile wrote",
+        )
+    camera = config.camera
+    if camera.kind != "rtsp":
+        camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
+    if config.shadow.gap_floor >= config.shadow.gap_mean:
+        raise ConfigurationError(
+            f"{path}: key `shadow.gap_floor` is not below `shadow.gap_mean`",
+            "the mean gap includes the floor: make the floor smaller or the mean larger",
+        )
+    return Loaded(msgspec.structs.replace(config, camera=camera), profile, folder / config.state)

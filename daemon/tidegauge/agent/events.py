@@ -1,0 +1,107 @@
+"""What happens in the agent, as types. Emitted on the bus; handled by whoever registered for them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegauge.bundles.manifest import Cause
+from tidegauge.pipeline.messages import FrameDone, LossMeasured, PipelineReady, ShadowReady
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One measured pair, copied out of shared memory: raw tensors in the order of the specs."""
+
+    measured: LossMeasured
+    digest: str
+    inputs: tuple[bytes, ...]
+    device: tuple[bytes, ...]
+    reference: tuple[bytes, ...]
+
+
+class PipelineUp(msgspec.Struct, frozen=True):
+    """The pipeline worker has completed its first device run."""
+
+    ready: PipelineReady
+
+
+class PipelineDown(msgspec.Struct, frozen=True):
+    """The pipeline worker is gone. `reason` from `metrics.RESTART_REASONS`."""
+
+    reason: str
+    sentence: str
+
+
+class CameraUp(msgspec.Struct, frozen=True):
+    generation: int
+    description: str
+
+
+class CameraDown(msgspec.Struct, frozen=True):
+    sentence: str
+
+
+class ShadowUp(msgspec.Struct, frozen=True):
+    ready: ShadowReady
+
+
+class ShadowDown(msgspec.Struct, frozen=True):
+    sentence: str
+
+
+class FrameProcessed(msgspec.Struct, frozen=True):
+    """A completed device run of a frame."""
+
+    done: FrameDone
+
+
+class LossArrived(msgspec.Struct, frozen=True):
+    """A shadow sample (not a golden one) was measured. A `forced` one is evidence, not an observation of a detector."""
+
+    evidence: Evidence
+    forced: bool = False
+
+
+class GoldenChecked(msgspec.Struct, frozen=True):
+    """A golden tensor was run on both sides and measured."""
+
+    index: int
+    evidence: Evidence
+
+
+class GoldenFailed(msgspec.Struct, frozen=True):
+    """A golden tensor could not be run or measured."""
+
+    index: int
+    problem: str
+
+
+class GoldenWanted(msgspec.Struct, frozen=True):
+    """Somebody needs the golden set run now, ahead of its interval."""
+
+    why: str
+
+
+class AlarmRaised(msgspec.Struct, frozen=True):
+    """An alarm was latched, with its verdict; `evidence` is the pair to capture."""
+
+    id: str
+    cause: Cause
+    evidence: Evidence | None
+
+
+class PhaseChanged(msgspec.Struct, frozen=True):
+    """The agent's phase, for status: starting, acceptance, watching, capturing, alarmed; progress in 0…1."""
+
+    phase: str
+    progress: float
+
+
+class BundleSealed(msgspec.Struct, frozen=True):
+    bundle_id: str
+
+
+class CaptureEnded(msgspec.Struct, frozen=True):
+    """`result` from `metrics.CAPTURE_RESULTS`."""
+
+    result: str
+    sentence: str

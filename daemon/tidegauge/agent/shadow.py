@@ -1,0 +1,276 @@
+"""The shadow service: decides which frames become samples, has them measured, and copies the pairs out.
+
+Sampling is decided before a frame is run, by a clock with jitter and a budget on measured CPU time: never by what the
+output looks like, or the detectors would be fed a biased stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from tidegauge.agent.backoff import Backoff
+from tidegauge.agent.bus import Bus
+from tidegauge.agent.config import ShadowConfig
+from tidegauge.agent.events import (
+    Evidence,
+    FrameProcessed,
+    LossArrived,
+    PipelineDown,
+    PipelineUp,
+    ShadowDown,
+    ShadowUp,
+)
+from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
+from tidegauge.agent.workers import Worker, WorkerEnded
+from tidegauge.clocks import monotonic
+from tidegauge.metrics import AgentMetrics
+from tidegauge.pipeline.layout import SampleLayout, sample_layout
+from tidegauge.pipeline.messages import (
+    AttachSamples,
+    LossMeasured,
+    MeasureSample,
+    PipelineReady,
+    SampleFailed,
+    ShadowEvent,
+    ShadowReady,
+    StartShadow,
+)
+from tidegauge.profile import Profile
+from tidegauge.shadow.budget import CpuBudget
+from tidegauge.shadow.sampler import PoissonSampler
+
+log = logging.getLogger(__name__)
+
+
+class ShadowUnavailable(Exception):
+    """The sample could not be measured."""
+
+
+class _Job(msgspec.Struct):
+    """A filled slot waiting to be measured; `answer` where somebody waits for it (a golden run)."""
+
+    slot: int
+    frame_id: int
+    digest: str
+    golden: int = -1
+    answer: asyncio.Future[Evidence] | None = None
+    forced: bool = False
+
+
+class ShadowService:
+    """Runs for ever: shadow worker after worker. Owns the slots of the sample ring."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        config: ShadowConfig,
+        pipeline: PipelineService,
+        bus: Bus,
+        metrics: AgentMetrics,
+        logs: Path,
+        seed: int,
+    ) -> None:
+        self._profile, self._config, self._pipeline = profile, config, pipeline
+        self._bus, self._metrics, self._logs = bus, metrics, logs
+        self._sampler = PoissonSampler(config.gap_mean, config.gap_floor, seed)
+        self._budget = CpuBudget(config.cpu_share, config.cpu_window)
+        self._free: list[int] = []
+        self._jobs: deque[_Job] = deque()
+        self._wake = asyncio.Event()
+        self._source: PipelineReady | None = None
+        self._layout: SampleLayout | None = None
+        self._attached = -1
+        self._sample_id = 0
+        self._forced = False
+        self._forced_slots: set[int] = set()
+        self.generation = 0
+        self.ready: ShadowReady | None = None
+        pipeline.choose_sample = self._choose
+        bus.on(PipelineUp, self._on_pipeline_up)
+        bus.on(PipelineDown, lambda _: self._forget_samples())
+        bus.on(FrameProcessed, self._on_frame)
+
+    # --- slots and sampling ---
+
+    def force_next(self) -> None:
+        """Sample the next frame, whatever the clock says. Its loss is evidence, not an observation of a detector."""
+        self._forced = True
+
+    def _choose(self) -> int:
+        now = monotonic()
+        if not self._forced and not self._sampler.due(now):
+            return -1
+        model = self._metrics.model
+        if not self._forced and not self._budget.allows(now):
+            self._sampler.skip(now)
+            self._metrics.samples.labels(model, "skipped_budget").inc()
+            return -1
+        if not self._free or self.ready is None:
+            self._sampler.skip(now)
+            self._metrics.samples.labels(model, "skipped_no_slot").inc()
+            return -1
+        slot = self._free.pop()
+        if self._forced:
+            self._forced = False
+            self._forced_slots.add(slot)
+        else:
+            self._sampler.taken(now)
+        return slot
+
+    def _on_pipeline_up(self, event: PipelineUp) -> None:
+        self._forget_samples()
+        self._source = event.ready
+        self._layout = sample_layout(event.ready.inputs, event.ready.outputs)
+        self._free = list(range(event.ready.ring.slots))
+        self._wake.set()
+
+    def _forget_samples(self) -> None:
+        """The ring has gone: what lay in it can't be measured any more."""
+        for job in self._jobs:
+            self._metrics.samples.labels(self._metrics.model, "skipped_stale").inc()
+            self._fail(job, "the pipeline was restarted")
+        self._jobs.clear()
+        self._forced_slots.clear()
+        self._free = []
+        self._source = None
+
+    def _on_frame(self, event: FrameProcessed) -> None:
+        if event.done.sample_slot >= 0:
+            slot = event.done.sample_slot
+            forced = slot in self._forced_slots
+            self._forced_slots.discard(slot)
+            self._jobs.append(_Job(slot, event.done.frame_id, event.done.digest, forced=forced))
+            self._wake.set()
+
+    async def golden(self, path: Path, index: int, deadline: float) -> Evidence:
+        """Run a golden tensor on both sides and measure it. Raises PipelineUnavailable or ShadowUnavailable."""
+        async with asyncio.timeout(deadline):
+            while not self._free:
+                if self._source is None:
+                    raise PipelineUnavailable("the pipeline is down")
+                await asyncio.sleep(0.01)
+            slot = self._free.pop()
+            generation = self._pipeline.generation
+            try:
+                done = await self._pipeline.run_tensor(path, slot)
+            except PipelineUnavailable:
+                if generation == self._pipeline.generation and self._source is not None:
+                    self._free.append(slot)
+                raise
+            answer: asyncio.Future[Evidence] = asyncio.get_running_loop().create_future()
+            self._jobs.append(_Job(slot, -1, done.digest, index, answer))
+            self._wake.set()
+            return await answer
+
+    # --- one generation after another ---
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        while True:
+            self.generation += 1
+            self._attached = -1
+            worker: Worker[ShadowEvent] = await Worker.start(
+                "shadow", "tidegauge.shadow.worker", ShadowEvent, {}, self._logs
+            )
+            try:
+                await self._serve(worker, backoff)
+            except WorkerEnded as error:
+                log.warning("shadow: %s", error)
+                self._bus.emit(ShadowDown(str(error)))
+            finally:
+                self.ready = None
+                await worker.stop(at_once=True)
+            await asyncio.sleep(backoff.delay(monotonic()))
+
+    async def _serve(self, worker: Worker[ShadowEvent], backoff: Backoff) -> None:
+        await worker.send(StartShadow(self.generation, self._profile))
+        ready, _ = await worker.receive(self._config.measure_timeout)
+        if not isinstance(ready, ShadowReady):
+            raise WorkerEnded("failed", "the shadow worker answered out of turn")
+        self.ready = ready
+        backoff.started(monotonic())
+        log.info("shadow: reference on %s", ready.runtime)
+        self._bus.emit(ShadowUp(ready))
+        while True:
+            if self._jobs:
+                await self._measure(worker, self._jobs.popleft())
+            else:
+                self._wake.clear()
+                await self._woken(worker)
+
+    async def _woken(self, worker: Worker[ShadowEvent]) -> None:
+        """Wait for a sample, or notice that the worker has gone."""
+        tasks = [asyncio.create_task(self._wake.wait()), asyncio.create_task(worker.receive())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[1].done():
+                tasks[1].result()  # raises WorkerEnded
+                raise WorkerEnded("failed", "the shadow worker spoke without being asked")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _measure(self, worker: Worker[ShadowEvent], job: _Job) -> None:
+        source, ring, layout = self._source, self._pipeline.ring, self._layout
+        if source is None or ring is None or layout is None:
+            self._fail(job, "the pipeline went down")
+            return
+        generation = source.generation
+        try:
+            if self._attached != generation:
+                await worker.send(AttachSamples(generation, source.inputs, source.outputs, source.ring), ring.fd)
+                self._attached = generation
+            self._sample_id += 1
+            await worker.send(MeasureSample(self._sample_id, job.slot, generation, job.frame_id, job.golden))
+            answer, _ = await worker.receive(self._config.measure_timeout)
+        except WorkerEnded as error:
+            self._fail(job, str(error))
+            raise
+        if self._source is not source or self._pipeline.ring is not ring:
+            self._metrics.samples.labels(self._metrics.model, "skipped_stale").inc()
+            self._fail(job, "the pipeline was restarted")
+            return
+        self._finish(job, answer, layout)
+        self._free.append(job.slot)
+
+    def _finish(self, job: _Job, answer: ShadowEvent, layout: SampleLayout) -> None:
+        model = self._metrics.model
+        if isinstance(answer, SampleFailed):
+            log.warning("shadow: %s", answer.problem)
+            self._metrics.samples.labels(model, "error").inc()
+            self._fail(job, answer.problem)
+            return
+        if not isinstance(answer, LossMeasured):
+            raise WorkerEnded("failed", f"the shadow worker answered a sample with {type(answer).__name__}")
+        self._budget.charge(monotonic(), answer.cpu_seconds)
+        self._metrics.shadow_seconds.labels(model).observe(answer.cpu_seconds)
+        evidence = self._copy(job, answer, layout)
+        if job.answer is not None:
+            if not job.answer.done():
+                job.answer.set_result(evidence)
+            return
+        self._metrics.samples.labels(model, "ok").inc()
+        self._metrics.loss.labels(model).observe(answer.loss)
+        self._metrics.last_loss.labels(model).set(answer.loss)
+        for errors in answer.errors:
+            if errors.output == self._profile.output.name and errors.nmse is not None:
+                self._metrics.nmse.labels(model).observe(errors.nmse)
+        self._bus.emit(LossArrived(evidence, job.forced))
+
+    def _copy(self, job: _Job, measured: LossMeasured, layout: SampleLayout) -> Evidence:
+        ring = self._pipeline.ring
+        assert ring is not None  # checked by the caller in this same step of the loop
+        groups = (layout.inputs, layout.device, layout.reference)
+        inputs, device, reference = (tuple(ring.read(job.slot, region) for region in group) for group in groups)
+        return Evidence(measured, job.digest, inputs, device, reference)
+
+    @staticmethod
+    def _fail(job: _Job, problem: str) -> None:
+        if job.answer is not None and not job.answer.done():
+            job.answer.set_exception(ShadowUnavailable(problem))

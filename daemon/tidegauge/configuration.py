@@ -1,0 +1,82 @@
+"""Reading a TOML file into a typed struct, with errors that name the file, the key and the cure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tidegauge.errors import TidegaugeError
+
+T = TypeVar("T")
+
+UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+MISSING_KEY = re.compile(r"missing required field `(?P<key>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+BAD_VALUE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+class ConfigurationError(TidegaugeError):
+    """A configuration file can't be used."""
+
+
+def load_toml(path: Path, kind: type[T]) -> T:
+    """Read `path` as `kind` (a msgspec struct that forbids unknown fields).
+
+    Raises `ConfigurationError` for a missing or unreadable file, broken TOML, an unknown key (with the nearest known
+    one), a missing key, or a value of the wrong type or range.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path} does not exist", "give the path of a configuration file") from error
+    except IsADirectoryError as error:
+        raise ConfigurationError(f"{path} is a folder", "give the path of the file in it") from error
+    except PermissionError as error:
+        raise ConfigurationError(f"{path} can't be read", "check its owner and mode") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text", "save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is not valid TOML", str(error)) from error
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(path, kind, str(error)) from error
+
+
+def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:
+    if found := UNKNOWN_KEY.search(message):
+        where, key = _dotted(found["path"]), found["key"]
+        known = _fields(kind, where)
+        near = difflib.get_close_matches(key, known, n=1)
+        cure = f"did you mean `{near[0]}`?" if near else f"known keys here are {', '.join(known)}"
+        return ConfigurationError(f"{path}: unknown key `{_join(where, key)}`", cure)
+    if found := MISSING_KEY.search(message):
+        return ConfigurationError(f"{path}: key `{_join(_dotted(found['path']), found['key'])}` is missing", "add it")
+    found = BAD_VALUE.match(message)
+    assert found is not None  # the pattern matches any text
+    where = ".".join(_dotted(found["path"])) or "the file"
+    return ConfigurationError(f"{path}: key `{where}` has a wrong value", found["what"])
+
+
+def _dotted(path: str | None) -> list[str]:
+    return [part for part in (path or "").split(".") if part]
+
+
+def _join(where: list[str], key: str) -> str:
+    return ".".join([*where, key])
+
+
+def _fields(kind: Any, where: list[str]) -> list[str]:
+    """Names of the fields of the struct at `where` inside `kind`; empty where it isn't a struct."""
+    for part in where:
+        field = next((f for f in msgspec.structs.fields(kind) if f.encode_name == part), None)
+        if field is None:
+            return []
+        kind = field.type
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            return []
+    return [f.encode_name for f in msgspec.structs.fields(kind)]

@@ -1,0 +1,148 @@
+"""Every metric of the agent in one place: names, labels, buckets, and their known label values at zero from the start.
+
+Names follow Prometheus' rules (base units, `_total`, timestamps rather than ages); no label carries a frame id, path, pid,
+layer name or free text, so the number of series is fixed by the configuration.
+"""
+
+from __future__ import annotations
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+CAUSES = ("accelerator", "reference", "data", "camera", "undecided")
+FRAME_DROPS = ("camera_ring_full", "pipeline_busy", "pipeline_down", "stale_generation")
+SAMPLE_RESULTS = ("ok", "skipped_budget", "skipped_no_slot", "skipped_stale", "error")
+RESTART_REASONS = ("failed", "hung", "exited", "capture")
+CAPTURE_RESULTS = ("captured", "refused", "failed")
+KNOWN_ANSWER_SIDES = ("device", "reference")
+CAMERA_PROBLEMS = ("down", "no_frames")
+
+LATENCY_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1, 5)
+LOSS_BUCKETS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+NMSE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+LAG_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10)
+
+
+class AgentMetrics:
+    """The agent's registry. Only the agent's event loop writes; the metrics server reads."""
+
+    def __init__(self, model: str, outputs_limit: int = 8) -> None:
+        prometheus_client.disable_created_metrics()
+        self.registry = CollectorRegistry()
+        self.model = model
+        self.outputs_limit = outputs_limit
+        self._define_identity()
+        self._define_pipeline()
+        self._define_shadow()
+        self._define_drift()
+        self._define_capture_and_link()
+        self._set_zeros()
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"tidegauge_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"tidegauge_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"tidegauge_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+    def _define_identity(self) -> None:
+        self.build = self._gauge("build_info", "Version of the agent.", "version", "virtual")
+        self.artifact = self._gauge(
+            "artifact_info",
+            "Identity of what runs: the model, its artifacts (first 12 digits of their SHA-256) and its runtimes.",
+            "model",
+            "artifact_sha256_12",
+            "runtime",
+            "reference",
+        )
+        self.loop_lag = self._histogram(
+            "event_loop_lag_seconds", "How late a one-second tick of the agent's event loop came.", LAG_BUCKETS
+        )
+        self.progress = self._gauge(
+            "pipeline_last_progress_seconds", "Monotonic time of the last completed device run.", "model"
+        )
+        self.now = self._gauge("monotonic_seconds", "Monotonic time at the last tick of the event loop.")
+
+    def _define_pipeline(self) -> None:
+        self.frames = self._counter("frames_total", "Frames delivered by the camera.")
+        self.frames_dropped = self._counter("frames_dropped_total", "Frames not run, by reason.", "reason")
+        self.camera_problem = self._gauge("camera_problem", "1 while the camera has this problem.", "problem")
+        self.inferences = self._counter("inferences_total", "Completed device runs of frames.", "model")
+        self.inference_errors = self._counter("inference_errors_total", "Device runs that failed.", "model")
+        self.inference_seconds = self._histogram(
+            "inference_duration_seconds", "Time of a device run.", LATENCY_BUCKETS, "model"
+        )
+        self.restarts = self._counter(
+            "accelerator_restarts_total", "Restarts of the pipeline worker, by reason.", "model", "reason"
+        )
+        self.saturated = self._gauge(
+            "saturated_elements_ratio", "Share of an output's elements at an end of its range.", "model", "tensor", "end"
+        )
+
+    def _define_shadow(self) -> None:
+        self.samples = self._counter("shadow_samples_total", "Shadow samples, by result.", "model", "result")
+        self.shadow_seconds = self._histogram(
+            "shadow_duration_seconds", "CPU time of a shadow sample.", LATENCY_BUCKETS, "model"
+        )
+        self.loss = self._histogram(
+            "shadow_disagreement_ratio", "Loss between device and reference on a shadow sample.", LOSS_BUCKETS, "model"
+        )
+        self.nmse = self._histogram(
+            "shadow_nmse_ratio", "Normalised mean squared error of the watched output.", NMSE_BUCKETS, "model"
+        )
+        self.last_loss = self._gauge("shadow_last_disagreement_ratio", "Loss of the newest shadow sample.", "model")
+
+    def _define_drift(self) -> None:
+        self.evidence = self._gauge("drift_log_evidence", "Logarithm of a detector's evidence.", "model", "detector")
+        self.evidence_limit = self._gauge(
+            "drift_log_evidence_limit", "The evidence at which the detector raises its alarm.", "model", "detector"
+        )
+        self.alarm = self._gauge("drift_alarm", "1 while an alarm of this cause is latched.", "model", "cause")
+        self.alarms = self._counter("drift_alarms_total", "Alarms raised, by cause.", "model", "cause")
+        self.known_answer = self._counter(
+            "known_answer_checks_total", "Known-answer checks, by side and result.", "model", "side", "result"
+        )
+        self.acceptance = self._gauge(
+            "acceptance_progress_ratio", "Progress of the acceptance; 1 when the reference is frozen.", "model"
+        )
+        self.acceptance_failed = self._gauge("acceptance_failed", "1 when the acceptance has failed.", "model")
+
+    def _define_capture_and_link(self) -> None:
+        self.captures = self._counter("captures_total", "Captures at a trace level, by result.", "result")
+        self.spool_bytes = self._gauge("spool_bytes", "Bytes in the spool.")
+        self.spool_inodes = self._gauge("spool_inodes", "Files and folders in the spool.")
+        self.spool_limit = self._gauge("spool_limit_bytes", "Bytes that the spool may hold.")
+        self.spool_bundles = self._gauge("spool_bundles", "Bundles waiting in the spool.")
+        self.spool_dropped = self._counter("spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason")
+        self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
+        self.mqtt_publishes = self._gauge("mqtt_publishes", "Publishes since start, by result.", "result")
+        self.bundles_sent = self._gauge("bundles_sent", "Bundles stored by the collector since start.")
+
+    def _set_zeros(self) -> None:
+        for reason in FRAME_DROPS:
+            self.frames_dropped.labels(reason)
+        for problem in CAMERA_PROBLEMS:
+            self.camera_problem.labels(problem)
+        for result in SAMPLE_RESULTS:
+            self.samples.labels(self.model, result)
+        for reason in RESTART_REASONS:
+            self.restarts.labels(self.model, reason)
+        for cause in CAUSES:
+            self.alarm.labels(self.model, cause)
+            self.alarms.labels(self.model, cause)
+        for side in KNOWN_ANSWER_SIDES:
+            for result in ("ok", "mismatch"):
+                self.known_answer.labels(self.model, side, result)
+        for result in CAPTURE_RESULTS:
+            self.captures.labels(result)
+        for each in (self.inferences, self.inference_errors, self.acceptance, self.acceptance_failed, self.last_loss):
+            each.labels(self.model)
+        for histogram in (self.inference_seconds, self.shadow_seconds, self.loss, self.nmse):
+            histogram.labels(self.model)
+        self.progress.labels(self.model)
+
+    def render(self) -> bytes:
+        """The registry in Prometheus' text format."""
+        return prometheus_client.generate_latest(self.registry)
