@@ -1,6 +1,6 @@
 """What a comparison says: the types of its JSON, of the report, and of what the collector reads.
 
-Every number that is undefined is None: a layer without a usable tensor has a status and a reason, never a made-up value.
+Every number that is undefined is None: a layer without a usable tensor has a status and a reason, never a made-up one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,207 @@
+"""The float model as the device sees it: one node graph with static inputs, TIDL's aliases and folded batch norms.
+
+TIDL adds data-convert layers at both ends, so three device tensors have no name in the ONNX graph. They become
+identities here: `X_netFormat` follows the graph input X, `Y_original` is what the graph's output Y was, and Y follows
+it. After that every device tensor has a float twin of its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from tidegauge.errors import TidegaugeError
+
+Array = NDArray[Any]
+
+NET_FORMAT = "_netFormat"
+ORIGINAL = "_original"
+
+#: Smallest normal float32; weights below it are flushed, as accelerators do.
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass
+class Model:
+    """A flat list of nodes in topological order. `weights`: initialisers by name. `inputs`, `outputs`: names.
+
+    `subnormal`: how many weights were below the smallest normal float32 and are now zero.
+    """
+
+    nodes: list[Any]
+    weights: dict[str, Array]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opsets: list[Any]
+    ir_version: int
+    subnormal: int = 0
+    producer: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.index()
+
+    def index(self) -> None:
+        """Rebuild the map from a tensor to the node that writes it."""
+        self.producer = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
+
+    @property
+    def tensors(self) -> list[str]:
+        """Every non-constant tensor in topological order, graph inputs first."""
+        return [*self.inputs, *(name for node in self.nodes for name in node.output if name)]
+
+
+def reads(node: Any) -> list[str]:
+    """The tensors that a node reads, those captured by its sub-graphs too."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+            made = {o for inner in graph.node for o in inner.output} | {i.name for i in graph.input}
+            made |= {i.name for i in graph.initializer}
+            names += [name for inner in graph.node for name in reads(inner) if name not in made]
+    return names
+
+
+def rename_reads(node: Any, mapping: Mapping[str, str]) -> None:
+    """Make a node read other tensors, in its sub-graphs too."""
+    for k, name in enumerate(node.input):
+        if name in mapping:
+            node.input[k] = mapping[name]
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+            for inner in graph.node:
+                rename_reads(inner, mapping)
+
+
+def load_model(data: bytes, name: str, folder: Path | None = None) -> Model:
+    """Read an ONNX model. `folder`: where external weights may be read from; None for a model from a bundle.
+
+    Raises `TidegaugeError` for anything that is not a complete ONNX model.
+    """
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise TidegaugeError(f"{name} is not an ONNX model ({error})", "give the .onnx file that was compiled") from error
+    if not proto.graph.node or not proto.graph.output:
+        raise TidegaugeError(f"{name} is not an ONNX model: it has no nodes", "give the .onnx file that was compiled")
+    if any(t.data_location == TensorProto.EXTERNAL for t in proto.graph.initializer):
+        if folder is None:
+            raise TidegaugeError(
+                f"{name} keeps its weights in other files, which the bundle does not hold",
+                "give the model with --model, beside its weight files",
+            )
+        onnx.load_external_data_for_model(proto, str(folder))
+    return _from_proto(proto)
+
+
+def _from_proto(proto: Any) -> Model:
+    weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    nodes = []
+    for source in proto.graph.node:
+        if source.op_type == "Constant" and len(source.attribute) == 1 and source.attribute[0].name == "value":
+            weights[source.output[0]] = numpy_helper.to_array(source.attribute[0].t)
+        else:
+            node = onnx.NodeProto()
+            node.CopyFrom(source)
+            nodes.append(node)
+    flushed = 0
+    for key, value in weights.items():
+        if value.dtype == np.float32:
+            small = (np.abs(value) < _TINY) & (value != 0)
+            count = int(small.sum())
+            if count:
+                flushed += count
+                weights[key] = np.where(small, np.float32(0), value)
+    model = Model(
+        nodes=nodes,
+        weights=weights,
+        inputs=tuple(i.name for i in proto.graph.input if i.name not in weights),
+        outputs=tuple(o.name for o in proto.graph.output),
+        opsets=list(proto.opset_import),
+        ir_version=proto.ir_version,
+        subnormal=flushed,
+    )
+    return model
+
+
+def add_aliases(model: Model, device_names: Iterable[str]) -> dict[str, str]:
+    """Insert the identities for the aliases that the device uses; returns alias → ONNX tensor.
+
+    A name that the model itself has is never taken for an alias.
+    """
+    names = set(device_names)
+    known = set(model.tensors)
+    added: dict[str, str] = {}
+    for tensor in model.inputs:
+        alias = tensor + NET_FORMAT
+        if alias in names and alias not in known:
+            for node in model.nodes:
+                rename_reads(node, {tensor: alias})
+            model.nodes.insert(0, helper.make_node("Identity", [tensor], [alias]))
+            added[alias] = tensor
+    for tensor in model.outputs:
+        alias = tensor + ORIGINAL
+        if alias in names and alias not in known and tensor in model.producer:
+            for node in model.nodes:
+                rename_reads(node, {tensor: alias})
+                for k, name in enumerate(node.output):
+                    if name == tensor:
+                        node.output[k] = alias
+            model.nodes.append(helper.make_node("Identity", [alias], [tensor]))
+            added[alias] = tensor
+    model.index()
+    return added
+
+
+def fold_batch_norms(model: Model, keep: Iterable[str]) -> int:
+    """Fold each BatchNormalization into the convolution before it, as the compiler does; returns how many.
+
+    Tensors in `keep` stay: a convolution whose own output is traced is not fused on the device either. Needed
+    because the device's weights are the folded ones, rounded.
+    """
+    kept = set(keep) | set(model.outputs)
+    users: dict[str, int] = {}
+    for node in model.nodes:
+        for name in reads(node):
+            users[name] = users.get(name, 0) + 1
+    removed: list[int] = []
+    for index, node in enumerate(model.nodes):
+        if node.op_type != "BatchNormalization" or len([o for o in node.output if o]) != 1:
+            continue
+        before = model.producer.get(node.input[0])
+        if before is None or model.nodes[before].op_type != "Conv" or node.input[0] in kept or users[node.input[0]] != 1:
+            continue
+        if _fold(model, model.nodes[before], node, users):
+            removed.append(index)
+    for index in reversed(removed):
+        del model.nodes[index]
+    model.index()
+    return len(removed)
+
+
+def _fold(model: Model, conv: Any, norm: Any, users: Mapping[str, int]) -> bool:
+    names = [*norm.input[1:], *conv.input[1:]]
+    if any(name not in model.weights for name in names) or users[conv.input[1]] != 1:
+        return False
+    gamma, beta, mean, variance = (model.weights[name].astype(np.float64) for name in norm.input[1:5])
+    epsilon = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+    factor = gamma / np.sqrt(variance + epsilon)
+    weight = model.weights[conv.input[1]]
+    bias = model.weights[conv.input[2]].astype(np.float64) if len(conv.input) > 2 else np.zeros_like(mean)
+    folded = weight.astype(np.float64) * factor.reshape(-1, *([1] * (weight.ndim - 1)))
+    model.weights[conv.input[1]] = folded.astype(weight.dtype)
+    name = f"{conv.output[0]}::bias"
+    model.weights[name] = ((bias - mean) * factor + beta).astype(weight.dtype)
+    inputs = [conv.input[0], conv.input[1], name]
+    del conv.input[:]
+    conv.input.extend(inputs)
+    conv.output[0] = norm.output[0]
+    return True
