@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidegauge.bundles.manifest import Cause
+from tidegauge.clocks import Monotonic
 from tidegauge.pipeline.messages import FrameDone, LossMeasured, PipelineReady, ShadowReady
 
 
@@ -68,10 +69,16 @@ class GoldenChecked(msgspec.Struct, frozen=True):
     evidence: Evidence
 
 
-class GoldenFailed(msgspec.Struct, frozen=True):
-    """A golden tensor could not be run or measured."""
+class GoldenRoundEnded(msgspec.Struct, frozen=True):
+    """A round over the golden set: how many were checked, whose answers differed twice running, and on which side.
 
-    index: int
+    `started` on the monotonic clock. `problem`: why the round stopped early, else empty.
+    """
+
+    started: Monotonic
+    checked: int
+    device: tuple[int, ...]
+    reference: tuple[int, ...]
     problem: str
 
 

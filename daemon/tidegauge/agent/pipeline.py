@@ -88,6 +88,8 @@ class PipelineService:
         self._down = asyncio.Event()
         self._down.set()
         self._pausing = asyncio.Event()
+        self._up = asyncio.Event()
+        self._pid: int | None = None
 
     # --- what the others call ---
 
@@ -132,6 +134,14 @@ class PipelineService:
         self._pausing.clear()
         self._allowed.set()
 
+    async def until_up(self) -> None:
+        """Wait until a worker has completed its first run."""
+        await self._up.wait()
+
+    def pids(self) -> set[int]:
+        """The worker that may hold a session now."""
+        return set() if self._pid is None else {self._pid}
+
     # --- one generation after another ---
 
     async def run(self) -> None:
@@ -144,6 +154,7 @@ class PipelineService:
                 "pipeline", "tidegauge.pipeline.worker", PipelineEvent, {}, self._logs
             )
             hung = False
+            self._pid = worker.pid
             try:
                 await self._serve(worker, backoff)
             except WorkerEnded as error:
@@ -152,6 +163,7 @@ class PipelineService:
             finally:
                 self._forget_generation()
                 await worker.stop(at_once=hung)
+                self._pid = None
                 self._down.set()
             if self._allowed.is_set():
                 await asyncio.sleep(backoff.delay(monotonic()))
@@ -164,6 +176,7 @@ class PipelineService:
 
     def _forget_generation(self) -> None:
         self.ready = None
+        self._up.clear()
         self._attached = -1
         if self.ring is not None:
             self.ring.close()
@@ -185,6 +198,7 @@ class PipelineService:
             raise WorkerEnded("failed", "the pipeline worker answered out of turn")
         self.ring = Ring(ready.ring, fd)
         self.ready = ready
+        self._up.set()
         backoff.started(monotonic())
         log.info("pipeline: %s is up, offloaded to %s", ready.runtime, ready.offload.provider)
         self._bus.emit(PipelineUp(ready))

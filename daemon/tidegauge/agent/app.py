@@ -1,0 +1,142 @@
+"""The agent: start-up, loop and shutdown, each on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import signal
+from pathlib import Path
+
+import msgspec
+
+from tidegauge import __version__
+from tidegauge.agent import board
+from tidegauge.agent.bundling import Identity, identify
+from tidegauge.agent.bus import Bus
+from tidegauge.agent.camera import CameraService
+from tidegauge.agent.capture import CaptureService
+from tidegauge.agent.config import Loaded
+from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.monitor import Monitor
+from tidegauge.agent.pipeline import PipelineService
+from tidegauge.agent.reporting import Reporting
+from tidegauge.agent.serve import MetricsServer
+from tidegauge.agent.shadow import ShadowService
+from tidegauge.agent.state import StateStore
+from tidegauge.agent.ticker import Ticker
+from tidegauge.files import write_durably
+from tidegauge.link.uplink import Uplink
+from tidegauge.metrics import AgentMetrics
+from tidegauge.spool.store import Spool
+
+log = logging.getLogger(__name__)
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """`agent.json` in the state folder: where this run of the agent can be reached."""
+
+    pid: int
+    metrics: str
+    results_socket: str
+
+
+class Agent:
+    """All parts, wired. `run()` returns when `stop` is set."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        config, profile = loaded.config, loaded.profile
+        self._loaded = loaded
+        self._logs = loaded.state / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self.store = StateStore(loaded.state)
+        self.store.update(session=self.store.state.session + 1)
+        self.bus = Bus()
+        self.metrics = AgentMetrics(profile.name)
+        self.spool = Spool(loaded.state / "spool", config.spool)
+        socket = str(loaded.state / config.results.socket) if config.results.socket else ""
+        self._results_socket = socket
+        seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
+        self.pipeline = PipelineService(profile, config.runtime, socket, self.bus, self.metrics, self._logs)
+        self.shadow = ShadowService(
+            profile, config.shadow, self.pipeline, self.bus, self.metrics, self._logs, seed
+        )
+        self.camera = CameraService(config.camera, self.pipeline, self.bus, self.metrics, self._logs)
+        self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
+        self.monitor = Monitor(config, profile, self.store, self.golden, self.shadow, self.bus, self.metrics)
+        self._identity = identify(config.device, profile, "")
+        self.capture = CaptureService(
+            config.capture,
+            config.runtime,
+            profile,
+            self.identity,
+            self.pipeline,
+            self.spool,
+            self.store,
+            self.bus,
+            self.metrics,
+            loaded.state / "work",
+        )
+        self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session, self._logs)
+        self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
+        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.pipeline)
+        self.server = MetricsServer(
+            config.metrics.host, config.metrics.port, self.metrics.render, self.ticker.health
+        )
+
+    def identity(self) -> Identity:
+        """What runs now, with the reference's runtime once it is known."""
+        ready = self.shadow.ready
+        return msgspec.structs.replace(self._identity, reference_runtime=ready.runtime if ready else "")
+
+    def _start(self) -> None:
+        identity = self._identity
+        self.monitor.begin(identity)
+        self.metrics.build.labels(__version__, "unknown").set(1)
+        self.server.start()
+        ready = Ready(board.own_pid(), self.server.url, self._results_socket)
+        write_durably(self._loaded.state / "agent.json", msgspec.json.encode(ready))
+        log.info("metrics on %s", self.server.url)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                parts = (
+                    self.uplink.run(),
+                    self.shadow.run(),
+                    self.pipeline.run(),
+                    self.camera.run(),
+                    self.golden.run(),
+                    self.capture.run(),
+                    self.ticker.run(),
+                )
+                tasks = [group.create_task(part) for part in parts]
+                await stop.wait()
+                log.info("stopping")
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self.server.stop()
+            (self._loaded.state / "agent.json").unlink(missing_ok=True)
+
+
+async def serve(loaded: Loaded) -> None:
+    """Run the agent until SIGTERM or Ctrl-C."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Agent(loaded).run(stop)
+
+
+def run(loaded: Loaded) -> None:
+    asyncio.run(serve(loaded))
+
+
+def log_to_stderr() -> None:
+    """Log lines to stderr: time, level, part, sentence. (journald adds its own time; the line's is harmless.)"""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    logging.getLogger("mqtt").setLevel(logging.ERROR)  # the client library's own words; ours say the same better

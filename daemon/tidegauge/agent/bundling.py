@@ -1,0 +1,158 @@
+"""From what a capture collected to a sealed bundle in the spool. Runs in a thread: it hashes and compresses."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tidegauge.agent import board
+from tidegauge.agent.events import AlarmRaised, Evidence
+from tidegauge.bundles.fingerprint import digest_file, fingerprint
+from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace
+from tidegauge.bundles.writer import BundleWriter
+from tidegauge.clocks import stamp
+from tidegauge.pipeline.messages import PipelineReady, TraceDone
+from tidegauge.profile import Profile
+from tidegauge.spool.store import Spool
+from tidegauge.tensors import TensorSpec
+from tidegauge.tidl import tensor_table, trace_names
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What the agent watches: hashes of the files as they are now, and versions."""
+
+    device: str
+    profile: Profile
+    artifacts: dict[str, str]
+    model: str
+    versions: dict[str, str]
+    reference_runtime: str
+
+    @property
+    def artifacts_sha256(self) -> str:
+        """One hash for the folder: of the names and hashes of its files."""
+        text = "".join(f"{name} {digest}\n" for name, digest in sorted(self.artifacts.items()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """Everything that one capture has collected."""
+
+    ready: PipelineReady
+    evidence: Evidence
+    traces: tuple[Path, ...]
+    traced: TraceDone
+    traced_outputs: tuple[bytes, ...]
+    untraced_digest: str
+    remote_log: bytes
+    worker_log: bytes
+    debug_level: int
+
+
+def sha256_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def identify(device: str, profile: Profile, reference_runtime: str) -> Identity:
+    """Read and hash what runs. `tempDir` beside the artifacts isn't part of what runs."""
+    artifacts = {path.name: sha256_file(path) for path in sorted(Path(profile.artifacts).iterdir()) if path.is_file()}
+    return Identity(
+        device, profile, artifacts, sha256_file(Path(profile.model)), board.versions(), reference_runtime
+    )
+
+
+def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured: Captured, privacy: str) -> str:
+    """Write the bundle into the spool and seal it. Returns its id.
+
+    With `privacy` "statistics" no tensor leaves the board: traces go as fingerprints, tensors not at all.
+    """
+    folder = spool.prepare(alarm.id)
+    writer = BundleWriter(folder)
+    full = privacy != "statistics"
+    ready, evidence = captured.ready, captured.evidence
+    elements = _elements(captured.remote_log)
+
+    def tensors(specs: tuple[TensorSpec, ...], data: tuple[bytes, ...]) -> tuple[StoredTensor, ...]:
+        if not full:
+            return ()
+        return tuple(StoredTensor(spec, writer.add_bytes(raw)) for spec, raw in zip(specs, data, strict=True))
+
+    logs = [
+        StoredFile(name, writer.add_bytes(data))
+        for name, data in (("remote_log.txt", captured.remote_log), ("trace_worker.log", captured.worker_log))
+        if data
+    ]
+    manifest = Manifest(
+        bundle_id=alarm.id,
+        device=identity.device,
+        virtual=ready.offload.virtual,
+        created=stamp(),
+        cause=alarm.cause,
+        profile=_portable(identity.profile),
+        inventory=Inventory(
+            artifacts=identity.artifacts,
+            model=identity.model,
+            versions={**identity.versions, "runtime": ready.runtime, "reference": identity.reference_runtime},
+            libraries=ready.libraries,
+        ),
+        options={"debug_level": str(captured.debug_level)},
+        benchmark=captured.traced.benchmark,
+        inputs=tensors(ready.inputs, evidence.inputs),
+        device_outputs=tensors(ready.outputs, evidence.device),
+        reference_outputs=tensors(ready.outputs, evidence.reference),
+        traced_outputs=tensors(captured.traced.outputs, captured.traced_outputs),
+        tracing_changed_output=captured.traced.digest != captured.untraced_digest,
+        errors=evidence.measured.errors,
+        loss=evidence.measured.loss,
+        traces=tuple(_trace(writer, path, elements, full) for path in captured.traces),
+        logs=tuple(logs),
+        model=StoredFile(Path(identity.profile.model).name, writer.add_file(Path(identity.profile.model), "raw")),
+        artifacts=_artifacts(writer, Path(identity.profile.artifacts)),
+    )
+    writer.seal(manifest)
+    spool.commit(alarm.id)
+    return alarm.id
+
+
+def _portable(profile: Profile) -> Profile:
+    """The profile without the board's own paths."""
+    return msgspec.structs.replace(profile, model=Path(profile.model).name, artifacts=Path(profile.artifacts).name)
+
+
+def _artifacts(writer: BundleWriter, folder: Path) -> tuple[StoredFile, ...]:
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    return tuple(StoredFile(path.name, writer.add_file(path, "raw")) for path in files)
+
+
+def _elements(remote_log: bytes) -> dict[int, str]:
+    """Element types by data id, as the C7x printed them while it dumped."""
+    rows = tensor_table.from_remote_log(remote_log.decode(errors="replace"))
+    return {row.data_id: row.dtype for row in rows if row.data_id is not None and row.dtype}
+
+
+def _trace(writer: BundleWriter, path: Path, elements: dict[int, str], full: bool) -> Trace:
+    name = trace_names.parse(path.name)
+    if name is None:
+        raise ValueError(f"{path.name} is not the name of a trace")
+    dtype = "float32" if name.kind == "float" else elements.get(name.data_id)
+    sha256, xxh3 = digest_file(path)
+    size = path.stat().st_size
+    whole = dtype is not None and size > 0 and size % np.dtype(dtype).itemsize == 0
+    blob: Blob | None = writer.add_file(path, "zstd") if full else None
+    return Trace(
+        file=path.name,
+        subgraph=name.subgraph,
+        data_id=name.data_id,
+        kind="float" if name.kind == "float" else "y",
+        dims=name.dims,
+        dtype=dtype,
+        size=size,
+        sha256=sha256,
+        xxh3_128=xxh3,
+        fingerprint=fingerprint(np.memmap(path, dtype=dtype, mode="r")) if whole else None,
+        blob=blob,
+    )

@@ -1,0 +1,298 @@
+"""The monitor: from measured pairs to latched alarms with a verdict. No I/O of its own; it is driven by events.
+
+Two phases: `acceptance` collects the healthy pair and freezes the reference, or fails; `watching` feeds the detectors.
+Invariants and the known-answer test guard in both. A detector's alarm becomes an alarm of the agent only after a golden
+round has told device and reference apart (DESIGN §6.4), or has failed to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+
+import numpy as np
+
+from tidegauge.agent.acceptance import acceptance_for
+from tidegauge.agent.bundling import Identity
+from tidegauge.agent.bus import Bus
+from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.events import (
+    AlarmRaised,
+    CaptureEnded,
+    Evidence,
+    FrameProcessed,
+    GoldenChecked,
+    GoldenRoundEnded,
+    GoldenWanted,
+    LossArrived,
+    PhaseChanged,
+)
+from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.shadow import ShadowService
+from tidegauge.agent.state import Golden, Latched, StateStore
+from tidegauge.agent.streams import Streams
+from tidegauge.agent.suspicion import Suspicion
+from tidegauge.attribution import Observables, attribute
+from tidegauge.bundles.manifest import Cause
+from tidegauge.clocks import monotonic, wall
+from tidegauge.detectors import invariants
+from tidegauge.detectors.acceptance import Accepted, Rejected
+from tidegauge.detectors.alarm import Alarm
+from tidegauge.metrics import AgentMetrics
+from tidegauge.profile import Profile
+
+log = logging.getLogger(__name__)
+
+#: Pairs kept to choose the one to capture from: the worst of the newest.
+RECENT = 8
+
+
+class Monitor:
+    """Registers its handlers on the bus; `begin()` before anything runs."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        profile: Profile,
+        store: StateStore,
+        golden: GoldenService,
+        shadow: ShadowService,
+        bus: Bus,
+        metrics: AgentMetrics,
+    ) -> None:
+        self._config, self._profile, self._store = config, profile, store
+        self._golden, self._shadow, self._bus, self._metrics = golden, shadow, bus, metrics
+        self._acceptance = acceptance_for(config)
+        self._streams: Streams | None = None
+        self._failed = False
+        self._recent: deque[Evidence] = deque(maxlen=RECENT)
+        self._candidates: dict[str, tuple[float, Evidence]] = {}
+        self._golden_evidence: dict[int, Evidence] = {}
+        self._suspicion = Suspicion()
+        bus.on(LossArrived, self._on_loss)
+        bus.on(FrameProcessed, self._on_frame)
+        bus.on(GoldenChecked, self._on_golden)
+        bus.on(GoldenRoundEnded, self._on_round)
+        bus.on(CaptureEnded, lambda _: self._say_phase())
+
+    # --- start ---
+
+    def begin(self, identity: Identity) -> None:
+        """Take up the stored reference if it belongs to what runs now; else start a new acceptance."""
+        state = self._store.state
+        same = (state.artifacts, state.model) == (identity.artifacts_sha256, identity.model)
+        model = self._metrics.model
+        if not same:
+            if state.artifacts:
+                log.warning("artifacts or model have changed: the accepted reference is void, a new acceptance starts")
+            self._store.update(
+                artifacts=identity.artifacts_sha256,
+                model=identity.model,
+                accepted=None,
+                golden=(),
+                streams=None,
+                alarms=(),
+            )
+            self._golden.forget_others()
+        for alarm in self._store.state.alarms:
+            self._metrics.alarm.labels(model, alarm.verdict).set(1)
+        accepted = self._store.state.accepted
+        if accepted is not None:
+            self._streams = Streams(accepted, self._store.state.streams)
+            self._metrics.acceptance.labels(model).set(1)
+        digest = identity.artifacts_sha256[:12]
+        self._metrics.artifact.labels(model, digest, self._profile.runtime, identity.reference_runtime or "cpu").set(1)
+        self._say_phase()
+
+    def _say_phase(self) -> None:
+        if self._store.state.alarms:
+            self._bus.emit(PhaseChanged("alarmed", 1.0))
+        elif self._streams is not None:
+            self._bus.emit(PhaseChanged("watching", 1.0))
+        else:
+            self._bus.emit(PhaseChanged("acceptance", self._acceptance.progress))
+
+    # --- invariants: every frame ---
+
+    def _on_frame(self, event: FrameProcessed) -> None:
+        alarm = invariants.check(event.done.outputs)
+        if alarm is not None:
+            self._suspect(alarm)
+
+    # --- losses ---
+
+    def _on_loss(self, event: LossArrived) -> None:
+        evidence = event.evidence
+        self._recent.append(evidence)
+        if event.forced:
+            self._suspicion.forced_pair_came()
+        else:
+            if self._streams is not None:
+                self._watch(self._streams, evidence)
+            elif not self._failed:
+                self._accept(evidence)
+
+    def _accept(self, evidence: Evidence) -> None:
+        measured = evidence.measured
+        self._consider_as_golden(evidence)
+        outcome = self._acceptance.update(measured.loss, self._nmse(evidence), measured.symptoms)
+        self._metrics.acceptance.labels(self._metrics.model).set(self._acceptance.progress)
+        if isinstance(outcome, Accepted):
+            self._freeze(outcome)
+        elif isinstance(outcome, Rejected):
+            self._reject(Alarm("acceptance", outcome.reason, outcome.evidence))
+        self._say_phase()
+
+    def _watch(self, streams: Streams, evidence: Evidence) -> None:
+        alarms = streams.update(evidence.measured.loss, self._nmse(evidence))
+        model = self._metrics.model
+        for name, (log_evidence, limit) in streams.evidence().items():
+            self._metrics.evidence.labels(model, name).set(log_evidence)
+            self._metrics.evidence_limit.labels(model, name).set(limit)
+        if streams.changed:
+            self._store.update(streams=streams.state())
+        for alarm in alarms:
+            self._suspect(alarm)
+
+    def _nmse(self, evidence: Evidence) -> float | None:
+        for errors in evidence.measured.errors:
+            if errors.output == self._profile.output.name:
+                return errors.nmse
+        return None
+
+    def _freeze(self, accepted: Accepted) -> None:
+        golden = tuple(self._golden_of(index, e) for index, e in enumerate(self._chosen_golden()))
+        self._store.update(accepted=accepted, golden=golden, streams=None)
+        self._golden.forget_others()
+        self._streams = Streams(accepted, None)
+        log.info("accepted: mean loss %.4f, limit m0 %.4f, block of %d samples", accepted.mean, accepted.m0, accepted.block)
+        self._bus.emit(GoldenWanted("a new reference was accepted"))
+
+    def _reject(self, alarm: Alarm) -> None:
+        self._failed = True
+        self._metrics.acceptance_failed.labels(self._metrics.model).set(1)
+        self._suspect(alarm)
+
+    # --- golden tensors ---
+
+    def _consider_as_golden(self, evidence: Evidence) -> None:
+        """Keep the first pair, the darkest and the brightest input; the first guards at once."""
+        level = _level(evidence)
+        if not self._candidates:
+            self._candidates = {"first": (level, evidence), "low": (level, evidence), "high": (level, evidence)}
+            self._store.update(golden=(self._golden_of(0, evidence),))
+            return
+        if level < self._candidates["low"][0]:
+            self._candidates["low"] = (level, evidence)
+        if level > self._candidates["high"][0]:
+            self._candidates["high"] = (level, evidence)
+
+    def _chosen_golden(self) -> list[Evidence]:
+        chosen: list[Evidence] = []
+        for _, evidence in self._candidates.values():
+            if evidence not in chosen:
+                chosen.append(evidence)
+        return chosen[: self._config.golden.count]
+
+    def _golden_of(self, index: int, evidence: Evidence) -> Golden:
+        sha256 = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
+        golden = Golden(index, sha256, evidence.digest, evidence.measured.reference_digest)
+        self._golden.keep(golden, evidence.inputs)
+        return golden
+
+    def _on_golden(self, event: GoldenChecked) -> None:
+        self._golden_evidence[event.index] = event.evidence
+        if self._streams is not None or self._failed:
+            return
+        limit = self._config.golden.max_loss or self._config.acceptance.max_loss
+        loss = event.evidence.measured.loss
+        if loss > limit:
+            text = f"loss {loss:.3f} on golden tensor {event.index} is above {limit:g} (key `golden.max_loss`)"
+            self._reject(Alarm("acceptance", text, {"golden_loss": loss, "max_loss": limit}))
+
+    def _on_round(self, event: GoldenRoundEnded) -> None:
+        model = self._metrics.model
+        for side, wrong in (("device", event.device), ("reference", event.reference)):
+            self._metrics.known_answer.labels(model, side, "ok").inc(event.checked - len(wrong))
+            self._metrics.known_answer.labels(model, side, "mismatch").inc(len(wrong))
+            if wrong:
+                text = f"{side} answers differ on golden tensors {', '.join(map(str, wrong))}, twice running"
+                self._suspect(Alarm(f"known_answer_{side}", text, {"mismatches": float(len(wrong))}))
+        if self._suspicion.round_ended(event):
+            self._conclude(event)
+        elif self._suspicion.suspects:
+            self._bus.emit(GoldenWanted("an alarm waits for a golden round that began after it"))
+
+    # --- from a detector's alarm to an alarm of the agent ---
+
+    def _suspect(self, alarm: Alarm) -> None:
+        if alarm.detector in {each.detector for each in self._store.state.alarms}:
+            return
+        if not self._suspicion.add(alarm, monotonic()):
+            return
+        log.warning("%s: %s", alarm.detector, alarm.message)
+        self._shadow.force_next()
+        self._bus.emit(GoldenWanted(alarm.detector))
+
+    def _conclude(self, golden: GoldenRoundEnded) -> None:
+        """Give every suspect its verdict, latch them as one alarm, and say so."""
+        suspects = self._suspicion.take()
+        verdict = attribute(self._observables(suspects, golden))
+        evidence = self._evidence_for(suspects, golden)
+        first, now, alarms = suspects[0], wall(), self._store.state.alarms
+        cause = Cause(
+            detector=first.detector,
+            verdict=verdict.fault,
+            symptoms=evidence.measured.symptoms if evidence is not None else (),
+            evidence={key: value for each in suspects for key, value in each.evidence.items()},
+            message=f"{'; '.join(each.message for each in suspects)}. {verdict.sentence}",
+        )
+        alarm_id = f"{int(now)}-{self._store.state.session}-{len(alarms) + 1}-{first.detector.replace('_', '-')}"
+        latched = tuple(Latched(alarm_id, each.detector, verdict.fault, each.message, now) for each in suspects)
+        self._store.update(alarms=(*alarms, *latched))
+        self._metrics.alarm.labels(self._metrics.model, verdict.fault).set(1)
+        self._metrics.alarms.labels(self._metrics.model, verdict.fault).inc(len(suspects))
+        log.warning("alarm, verdict %s: %s", verdict.fault, cause.message)
+        self._bus.emit(AlarmRaised(alarm_id, cause, evidence))
+        self._say_phase()
+
+    def _observables(self, suspects: list[Alarm], golden: GoldenRoundEnded) -> Observables:
+        """What the table of attribution looks at. On a failed acceptance the golden loss stands for the golden answer."""
+        names = {each.detector for each in suspects} | {each.detector for each in self._store.state.alarms}
+        known = golden.checked > 0
+        limit = self._config.golden.max_loss or self._config.acceptance.max_loss
+        far = any(each.measured.loss > limit for each in self._golden_evidence.values())
+        device_wrong = bool(golden.device) or (self._streams is None and far)
+        return Observables(
+            golden_device=None if not known else not device_wrong,
+            golden_reference=None if not known else not golden.reference,
+            paired=bool(names & {"loss", "nmse", "acceptance"}),
+            invariant="invariant" in names,
+            input_drift=False,
+            saturation=self._saturated(),
+            camera_ok=True,
+        )
+
+    def _saturated(self) -> bool:
+        """Whether the newest pair is saturated well beyond its reference."""
+        if not self._recent:
+            return False
+        return bool({"saturated_low", "saturated_high"} & set(self._recent[-1].measured.symptoms))
+
+    def _evidence_for(self, suspects: list[Alarm], golden: GoldenRoundEnded) -> Evidence | None:
+        """The pair to capture from: a golden one that is wrong, or for privacy; else the worst of the newest."""
+        wrong = [self._golden_evidence[index] for index in golden.device if index in self._golden_evidence]
+        only_golden = self._config.capture.privacy == "golden"
+        pool = wrong if only_golden or all(each.detector.startswith("known_answer") for each in suspects) else []
+        if only_golden and not pool:
+            pool = list(self._golden_evidence.values())
+        if not pool and not only_golden:
+            pool = [*self._recent, *wrong]
+        return max(pool, key=lambda each: each.measured.loss, default=None)
+
+
+def _level(evidence: Evidence) -> float:
+    """How bright an input is, for choosing golden tensors: the mean of its bytes' most significant parts is enough."""
+    data = np.frombuffer(evidence.inputs[0], np.uint8)
+    return float(data[3::4].mean()) if data.size >= 4 else float(data.mean())

@@ -1,0 +1,93 @@
+"""What the agent must not forget: one versioned document, replaced atomically.
+
+A file that can't be read is set aside (`state.json.corrupt-<time>`) and start-up continues with a new acceptance; a file of
+another schema version likewise, since evidence of unknown meaning is worse than none.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegauge.agent.limits import Taken
+from tidegauge.clocks import wall
+from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.betting import BettingState
+from tidegauge.detectors.blocks import BlockState
+from tidegauge.files import write_durably
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+
+
+class Golden(msgspec.Struct, frozen=True):
+    """A golden input tensor (by the SHA-256 of its bytes) and the answers that are right for it."""
+
+    index: int
+    sha256: str
+    device_digest: str
+    reference_digest: str
+
+
+class Latched(msgspec.Struct, frozen=True):
+    """An alarm that stays until it is cleared."""
+
+    id: str
+    detector: str
+    verdict: str
+    message: str
+    wall: float
+
+
+class AgentState(msgspec.Struct, frozen=True):
+    """`artifacts`, `model`, `reference`: what the reference and the evidence belong to; on a change they are void."""
+
+    version: int = VERSION
+    session: int = 0
+    artifacts: str = ""
+    model: str = ""
+    reference: str = ""
+    accepted: Accepted | None = None
+    golden: tuple[Golden, ...] = ()
+    loss_block: BlockState | None = None
+    loss_detector: BettingState | None = None
+    exceedance_block: BlockState | None = None
+    exceedance_detector: BettingState | None = None
+    alarms: tuple[Latched, ...] = ()
+    captures: tuple[Taken, ...] = ()
+
+
+class StateStore:
+    """The document in `folder`/state.json. One writer: the agent's event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "state.json"
+        self.state = self._load()
+
+    def _load(self) -> AgentState:
+        try:
+            state = msgspec.json.decode(self._path.read_bytes(), type=AgentState)
+        except FileNotFoundError:
+            return AgentState()
+        except msgspec.DecodeError as error:
+            return self._set_aside(str(error))
+        if state.version != VERSION:
+            return self._set_aside(f"version {state.version}, known is {VERSION}")
+        return state
+
+    def _set_aside(self, why: str) -> AgentState:
+        aside = self._path.with_name(f"state.json.corrupt-{int(wall())}")
+        self._path.rename(aside)
+        log.error("%s can't be used (%s): set aside as %s; a new acceptance starts", self._path, why, aside.name)
+        return AgentState()
+
+    def update(self, **changes: Any) -> None:
+        """Change fields and make them durable."""
+        self.state = msgspec.structs.replace(self.state, **changes)
+        write_durably(self._path, msgspec.json.encode(self.state))

@@ -1,0 +1,52 @@
+"""A one-second tick: how late it comes is the loop's lag; gauges that nobody else updates are set here."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidegauge.agent.pipeline import PipelineService
+from tidegauge.clocks import monotonic
+from tidegauge.link.uplink import Uplink
+from tidegauge.metrics import AgentMetrics
+from tidegauge.spool.store import Spool
+
+PERIOD = 1.0
+#: The loop counts as stuck when its tick is this late.
+STUCK_SECONDS = 5.0
+
+
+class Ticker:
+    """`health()` may be called from another thread: it reads one float."""
+
+    def __init__(self, metrics: AgentMetrics, spool: Spool, uplink: Uplink, pipeline: PipelineService) -> None:
+        self._metrics, self._spool, self._uplink, self._pipeline = metrics, spool, uplink, pipeline
+        self._last = monotonic()
+
+    def health(self) -> tuple[bool, str]:
+        late = monotonic() - self._last - PERIOD
+        if late > STUCK_SECONDS:
+            return False, f"the event loop has been stuck for {late:.0f} s"
+        return True, "ok"
+
+    async def run(self) -> None:
+        while True:
+            before = monotonic()
+            await asyncio.sleep(PERIOD)
+            now = monotonic()
+            self._last = now
+            self._metrics.loop_lag.observe(max(0.0, now - before - PERIOD))
+            self._metrics.now.set(now)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        metrics = self._metrics
+        usage = await asyncio.to_thread(self._spool.usage)
+        metrics.spool_bytes.set(usage.bytes)
+        metrics.spool_inodes.set(usage.inodes)
+        metrics.spool_bundles.set(usage.bundles)
+        metrics.spool_limit.set(self._spool.limits.bytes)
+        state = self._uplink.state
+        metrics.mqtt_connected.set(1 if state.connected else 0)
+        metrics.bundles_sent.set(state.bundles_sent)
+        for result, count in state.publishes.items():
+            metrics.mqtt_publishes.labels(result).set(count)
