@@ -1,0 +1,228 @@
+"""The board's side of the transfer queue: a pure state machine. Time and randomness are arguments, bytes never enter.
+
+A shell gives events (`connected`, `response`, `sent`, `tick`, …) and carries out the returned actions in order. Each
+`Publish` and `SendChunk` is answered by `sent(now)` when the broker has taken it (that starts the time-out of the
+collector's answer, and gives no credit), or by `disconnected()`. `Wait(until)`: call `tick` then; the newest counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from tidegauge.link.commands import BadTopic, FileTopic, parse
+from tidegauge.link.transfer import FileRef, FileTransfer, Publish, SendChunk, SenderLimits, State
+from tidegauge.link.wire import FileResponse
+
+#: Room for the fixed header, topic and properties of a packet beside its payload.
+PACKET_OVERHEAD = 512
+#: Longest `retry_after_ms` that is believed, seconds.
+LONGEST_DELAY = 3600.0
+#: Rounds in which the collector asks only for blobs that it has already called stored, or that there are none of.
+MAX_WANTED_ROUNDS = 5
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """What to send under one `key`: a bundle (`head` is its manifest, `parts` its blobs by SHA-256, sent when the
+    collector wants them) or a lone file (no parts).
+    """
+
+    key: str
+    head: FileRef
+    parts: dict[str, FileRef] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The collector holds everything it wants of `key`: it may be deleted here."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`key` can't be sent and is out of the queue. `reason`: the collector's, or "no_progress", "wanted_again"."""
+
+    key: str
+    file_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before `until` but to listen."""
+
+    until: float
+
+
+Action = Publish | SendChunk | Done | Refused | Wait
+
+
+@dataclass(slots=True)
+class _Job:
+    outgoing: Outgoing
+    head: FileTransfer
+    part: FileTransfer | None = None
+    todo: list[str] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+    empty_rounds: int = 0
+    not_before: float = 0.0
+
+    @property
+    def current(self) -> FileTransfer:
+        return self.part or self.head
+
+
+class Sender:
+    """One connection's worth of bundles, one after another; a bundle that must wait lets the next one pass."""
+
+    def __init__(self, device: str, limits: SenderLimits, rng: Random) -> None:
+        self._device, self._limits, self._rng = device, limits, rng
+        self._jobs: dict[str, _Job] = {}
+        self._active: _Job | None = None
+        self._largest_chunk: int | None = None
+        self._unsent = 0
+        self._pause = 0.0
+        self._deadline = 0.0
+
+    @property
+    def active(self) -> str | None:
+        """Key of what is being transferred: the last thing that a spool should evict."""
+        return self._active.outgoing.key if self._active else None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All that is queued."""
+        return frozenset(self._jobs)
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes sent and not yet acknowledged by the collector."""
+        return self._active.current.in_flight if self._active else 0
+
+    def add(self, outgoing: Outgoing, now: float) -> list[Action]:
+        """Queue at the end; a key that is queued already is left as it is."""
+        if outgoing.key not in self._jobs:
+            head = FileTransfer(self._device, outgoing.key, outgoing.head, self._limits, self._rng)
+            self._jobs[outgoing.key] = _Job(outgoing, head)
+        return self._next(now)
+
+    def remove(self, key: str, now: float) -> list[Action]:
+        """Forget `key` (evicted, or its files can't be read); the collector's rest expires there."""
+        job = self._jobs.pop(key, None)
+        if job is not None and job is self._active:
+            self._active = None
+        return self._next(now)
+
+    def connected(self, max_packet: int | None, now: float) -> list[Action]:
+        """A new connection. `max_packet` bytes as the broker announces it (MQTT 5), None where it doesn't."""
+        self.disconnected()
+        self._largest_chunk = self._limits.chunk if max_packet is None else max(1, max_packet - PACKET_OVERHEAD)
+        return self._next(now)
+
+    def disconnected(self) -> None:
+        """Nothing can be sent; what was in flight is unknown."""
+        self._largest_chunk, self._active, self._unsent = None, None, 0
+        for job in self._jobs.values():
+            job.current.interrupt()
+
+    def sent(self, now: float) -> list[Action]:
+        """The broker has taken one packet. The time for an answer runs from the last one on."""
+        self._unsent = max(0, self._unsent - 1)
+        self._deadline = now + self._pause
+        return self._wait() if self._active and self._unsent == 0 else []
+
+    def tick(self, now: float) -> list[Action]:
+        """A deadline may have passed."""
+        if self._largest_chunk is None:
+            return []
+        if self._active is None:
+            return self._next(now)
+        if self._unsent or now < self._deadline:
+            return self._wait()
+        return self._go(self._active, self._active.current.timeout(), now)
+
+    def response(self, response: FileResponse, now: float) -> list[Action]:
+        """An answer of the collector. One that fits nothing that is going on is ignored: it is late, or not ours."""
+        try:
+            topic = parse(response.topic)
+        except BadTopic:
+            return []
+        job = self._active
+        if job is None or topic.device != self._device or topic.file_id != job.current.file.file_id:
+            return []
+        if response.retry_after_ms > 0:
+            return self._postpone(job, response.retry_after_ms / 1000, now)
+        return self._on_answer(job, topic, response, now)
+
+    def _on_answer(self, job: _Job, topic: FileTopic, response: FileResponse, now: float) -> list[Action]:
+        transfer = job.current
+        out = transfer.answer(topic.command, response)
+        self._deadline = now + self._pause
+        if transfer.state is State.FAILED:
+            return [
+                *self._drop(job),
+                Refused(job.outgoing.key, transfer.file.file_id, transfer.reason),
+                *self._next(now),
+            ]
+        if transfer.state is not State.STORED:
+            return self._go(job, out, now)
+        if transfer is not job.head:
+            job.stored.add(transfer.file.file_id)
+            return self._next_part(job, now)
+        if not transfer.wanted:
+            return [*self._drop(job), Done(job.outgoing.key), *self._next(now)]
+        return self._on_wanted(job, transfer.wanted, now)
+
+    def _on_wanted(self, job: _Job, wanted: tuple[str, ...], now: float) -> list[Action]:
+        known = [name for name in dict.fromkeys(wanted) if name in job.outgoing.parts]
+        if all(name in job.stored for name in known):  # nothing new, or nothing that there is
+            job.empty_rounds += 1
+            if job.empty_rounds > MAX_WANTED_ROUNDS:
+                missing = next((name for name in wanted if name not in job.outgoing.parts), wanted[0])
+                return [*self._drop(job), Refused(job.outgoing.key, missing, "wanted_again"), *self._next(now)]
+        job.todo = known
+        return self._next_part(job, now)
+
+    def _next_part(self, job: _Job, now: float) -> list[Action]:
+        """The next wanted blob, or `fin` of the manifest again to ask whether that was all."""
+        if job.todo:
+            file = job.outgoing.parts[job.todo.pop(0)]
+            job.part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
+            return self._go(job, job.part.start(self._largest_chunk or self._limits.chunk), now)
+        job.part = None
+        return self._go(job, job.head.close(), now)
+
+    def _postpone(self, job: _Job, seconds: float, now: float) -> list[Action]:
+        job.not_before = now + min(seconds, LONGEST_DELAY)
+        job.current.interrupt()
+        self._jobs[job.outgoing.key] = self._jobs.pop(job.outgoing.key)  # to the end of the queue
+        self._active = None
+        return self._next(now)
+
+    def _drop(self, job: _Job) -> list[Action]:
+        self._jobs.pop(job.outgoing.key, None)
+        self._active = None
+        return []
+
+    def _next(self, now: float) -> list[Action]:
+        """Start the first job that may start, where none runs."""
+        if self._largest_chunk is None or self._active is not None or not self._jobs:
+            return []
+        ready = next((job for job in self._jobs.values() if job.not_before <= now), None)
+        if ready is None:
+            return [Wait(min(job.not_before for job in self._jobs.values()))]
+        self._active = ready
+        return self._go(ready, ready.current.start(self._largest_chunk), now)
+
+    def _go(self, job: _Job, packets: list[Publish | SendChunk], now: float) -> list[Action]:
+        self._unsent += len(packets)
+        if packets:
+            self._pause = job.current.pause()
+            self._deadline = now + self._pause
+        return [*packets, *self._wait()]
+
+    def _wait(self) -> list[Action]:
+        return [Wait(self._deadline)]
