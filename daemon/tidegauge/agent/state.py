@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from tidegauge.agent.limits import Taken
+from tidegauge.agent.streams import StreamsState
 from tidegauge.clocks import wall
 from tidegauge.detectors.acceptance import Accepted
-from tidegauge.detectors.betting import BettingState
-from tidegauge.detectors.blocks import BlockState
 from tidegauge.files import write_durably
 
 log = logging.getLogger(__name__)
@@ -53,10 +52,7 @@ class AgentState(msgspec.Struct, frozen=True):
     reference: str = ""
     accepted: Accepted | None = None
     golden: tuple[Golden, ...] = ()
-    loss_block: BlockState | None = None
-    loss_detector: BettingState | None = None
-    exceedance_block: BlockState | None = None
-    exceedance_detector: BettingState | None = None
+    streams: StreamsState | None = None
     alarms: tuple[Latched, ...] = ()
     captures: tuple[Taken, ...] = ()
 
