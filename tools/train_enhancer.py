@@ -1,16 +1,18 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["jax[cpu]==0.10.2", "optax==0.2.8", "onnx>=1.17", "numpy>=1.26", "msgspec>=0.19", "opencv-python-headless>=4.10"]
+# dependencies = [
+#   "jax[cpu]==0.10.2", "optax==0.2.8", "onnx>=1.17", "numpy>=1.26", "msgspec>=0.19", "opencv-python-headless>=4.10",
+# ]
 # ///
 """Train the demo's low-light enhancer and write it as ONNX.
 
     PYTHONPATH=daemon python tools/train_enhancer.py [--steps 3000] [--out daemon/tidegauge/demo/data]
 
 The network estimates curves after Zero-DCE (Guo et al., "Zero-Reference Deep Curve Estimation for Low-Light Image
-Enhancement", CVPR 2020): seven 3×3 convolutions with skips, Tanh, and eight rounds of x + r·(x² − x), one slice of three
-channels of r a round. It is trained here in a plainer way than in the paper, with a reference: crops of the demo's
-photographs are taken again in low light by the project's own sensor model, and the loss is the mean absolute difference
-from the bright original. The right-hand part of each photograph is held out; the figures printed are measured there.
+Enhancement", CVPR 2020): seven 3×3 convolutions with skips, Tanh, and eight rounds of x + r·(x² − x), one slice of
+three channels of r a round. It is trained here in a plainer way than in the paper, with a reference: crops of the
+demo's photographs are taken again in low light by the project's own sensor model, and the loss is the mean absolute
+difference from the bright original. The right-hand part of each photograph is held out from training.
 
 Rerun, it gives the same weights on the same machine and library versions; other CPUs may round differently.
 """
@@ -30,6 +32,7 @@ import numpy as np
 import onnx
 import optax
 from onnx import TensorProto, helper, numpy_helper
+
 from tidegauge.camera.sensor import Sensor, expose
 
 SEED = 20240917

@@ -13,8 +13,9 @@ class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `kind`: "folder" (pictures of a folder, in name order, again and again), "video" (a file, again and again),
     "synthetic" (a clip made of the photographs in a folder: pan, zoom, exposure, sensor noise), "rtsp" (a URL).
-    `frames_per_second` paces folder, video and synthetic; an RTSP camera paces itself. `open_timeout` and
-    `read_timeout` in seconds.
+    `frames_per_second` paces folder, video and synthetic; an RTSP camera paces itself. `width` and `height` are the
+    size of the frames of folder and synthetic; video and RTSP come in their own. `seed` makes the synthetic clip;
+    `loop` starts folder and video again at their end. `open_timeout` and `read_timeout` in seconds.
     """
 
     kind: Literal["folder", "video", "synthetic", "rtsp"]

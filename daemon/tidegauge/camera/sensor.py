@@ -34,7 +34,8 @@ def linear_to_srgb() -> NDArray[np.uint8]:
     """The code 0…255 for each of `LEVELS` levels of linear light 0…1 (IEC 61966-2-1)."""
     linear = np.arange(LEVELS) / (LEVELS - 1)
     code = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.rint(code * 255).astype(np.uint8)
+    codes: NDArray[np.uint8] = np.rint(code * 255).astype(np.uint8)
+    return codes
 
 
 _TO_LINEAR = srgb_to_linear()
@@ -56,4 +57,5 @@ def expose(picture: NDArray[Any], exposure: float, sensor: Sensor, rng: np.rando
     signal += noise
     signal *= np.float32(LEVELS - 1)
     np.clip(signal, 0, LEVELS - 1, out=signal)
-    return np.take(_TO_SRGB, signal.astype(np.uint16))
+    codes: NDArray[np.uint8] = np.take(_TO_SRGB, signal.astype(np.uint16))
+    return codes

@@ -1,0 +1,23 @@
+"""From the `[camera]` table to an open source."""
+
+from __future__ import annotations
+
+from tidegauge.camera.config import CameraConfig
+from tidegauge.camera.folder import FolderSource
+from tidegauge.camera.rtsp import RtspSource
+from tidegauge.camera.source import FrameSource
+from tidegauge.camera.synthetic import SyntheticSource
+from tidegauge.camera.video import VideoSource
+
+
+def open_source(config: CameraConfig) -> FrameSource:
+    """Open the source; may block for `open_timeout` and a little more. Raises `CameraFault`."""
+    match config.kind:
+        case "folder":
+            return FolderSource(config)
+        case "video":
+            return VideoSource(config)
+        case "synthetic":
+            return SyntheticSource(config)
+        case "rtsp":
+            return RtspSource(config)
