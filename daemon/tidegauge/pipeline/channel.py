@@ -46,7 +46,11 @@ def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int | None]:
     """One packet; empty at the end. Descriptors beyond the one that is expected are closed, not leaked."""
     size = array.array("i").itemsize
     flags |= socket.MSG_CMSG_CLOEXEC
-    data, ancillary, received, _ = sock.recvmsg(MAX_MESSAGE + 1, socket.CMSG_LEN(size), flags)
+    try:
+        data, ancillary, received, _ = sock.recvmsg(MAX_MESSAGE + 1, socket.CMSG_LEN(size), flags)
+    except ConnectionResetError:
+        # The other end left without reading everything. Linux reports that, once, ahead of what it had sent before.
+        data, ancillary, received, _ = sock.recvmsg(MAX_MESSAGE + 1, socket.CMSG_LEN(size), flags)
     fds = array.array("i")
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

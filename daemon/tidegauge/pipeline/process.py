@@ -1,8 +1,8 @@
 """What all workers that hold a runtime session share: signals, the death of the parent, failures, exit codes.
 
 A process that holds a TIDL session must leave by closing it: killed, it leaks shared heap and may keep a semaphore of
-the whole board (TI's tivx_platform_hlos.c, SDK 11.1). So SIGTERM interrupts nothing: it only stops the messages, what runs
-is finished, and the session is closed on the way out. A run that hangs in the C7x is the supervisor's matter.
+the whole board (TI's tivx_platform_hlos.c, SDK 11.1). So SIGTERM interrupts nothing: it only stops the messages, what
+runs is finished, and the session is closed on the way out. A run that hangs in the C7x is the supervisor's matter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import xxhash
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.channel import BadMessage, Channel, ChannelClosed
-from tidegauge.pipeline.messages import Failed
+from tidegauge.pipeline.messages import Failed, Stop
+from tidegauge.profile import Profile
 from tidegauge.runtimes.session import Array
 from tidegauge.tensors import TensorSpec
 
@@ -62,9 +63,9 @@ class WorkerFault(TidegaugeError):
 def run_worker(accepts: Any, body: Callable[[Channel[Any]], None]) -> int:
     """Run a worker's `body` on the agent's channel; returns the exit code.
 
-    `body` returns on `Stop` and lets ChannelClosed pass (the agent has gone, or SIGTERM came); it must close its session
-    on every way out. A TidegaugeError is sent to the agent as `Failed`. Anything else is a bug and leaves a traceback
-    in the worker's log.
+    `body` returns on `Stop` and lets ChannelClosed pass (the agent has gone, or SIGTERM came); it must close its
+    session on every way out. A TidegaugeError is sent to the agent as `Failed`. Anything else is a bug and leaves a
+    traceback in the worker's log.
     """
     try:
         channel: Channel[Any] = Channel.from_environment(accepts)
@@ -77,8 +78,8 @@ def run_worker(accepts: Any, body: Callable[[Channel[Any]], None]) -> int:
     except ChannelClosed:
         return Exit.CLEAN
     except BadMessage as error:
-        fault = WorkerFault(FailureKind.PROTOCOL, f"the agent's message is not understood ({error})", "restart the agent")
-        return _report(channel, fault)
+        problem = f"the agent's message is not understood ({error})"
+        return _report(channel, WorkerFault(FailureKind.PROTOCOL, problem, "restart the agent"))
     except TidegaugeError as error:
         return _report(channel, error)
     finally:
@@ -121,18 +122,32 @@ def first_command(channel: Channel[Any], kind: type[Any]) -> Any:
         os.close(fd)
     if isinstance(message, kind):
         return message
-    if type(message).__name__ == "Stop":
+    if isinstance(message, Stop):
         raise ChannelClosed
-    raise WorkerFault(
-        FailureKind.PROTOCOL, f"{type(message).__name__} came before {kind.__name__}", "report this fault of the agent"
-    )
+    raise protocol_fault(f"{type(message).__name__} came before {kind.__name__}")
+
+
+def protocol_fault(problem: str) -> WorkerFault:
+    """The agent did not keep to the messages' order or sizes."""
+    return WorkerFault(FailureKind.PROTOCOL, problem, "report this fault of the agent")
+
+
+def check_output_name(profile: Profile, outputs: tuple[TensorSpec, ...]) -> None:
+    """Raise WorkerFault unless the profile's output is one of the model's."""
+    names = [spec.name for spec in outputs]
+    if profile.output.name not in names:
+        raise WorkerFault(
+            FailureKind.PROFILE_MISMATCH,
+            f"profile {profile.name}: the model has no output {profile.output.name}",
+            f"set [output] name to one of: {', '.join(names)}",
+        )
 
 
 def output_digest(arrays: list[Array]) -> str:
     """xxh3-128 (hex) of the tensors' bytes, one after another, in C order."""
     digest = xxhash.xxh3_128()
     for array in arrays:
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return str(digest.hexdigest())
 
 
@@ -159,6 +174,7 @@ def read_tensors(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
 
 
 def split_tensors(data: bytes, specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
+    """Views of the tensors that lie one after another in `data`."""
     tensors: dict[str, Array] = {}
     offset = 0
     for spec in specs:

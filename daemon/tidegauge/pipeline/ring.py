@@ -11,11 +11,16 @@ import contextlib
 import fcntl
 import mmap
 import os
+from math import prod
 
 import numpy as np
 
 from tidegauge.pipeline.layout import Region, RingSpec
 from tidegauge.runtimes.session import Array
+
+
+class SlotError(IndexError):
+    """There is no such slot, or the tensor reaches past it."""
 
 
 class Ring:
@@ -53,15 +58,17 @@ class Ring:
 
     def _start(self, slot: int, region: Region) -> int:
         if not 0 <= slot < self.spec.slots:
-            raise IndexError(f"slot {slot} of a ring of {self.spec.slots}")
+            raise SlotError(f"slot {slot} of a ring of {self.spec.slots}")
         if region.offset < 0 or region.offset + region.spec.nbytes > self.spec.slot_bytes:
-            raise IndexError(f"tensor {region.spec.name} reaches past its slot of {self.spec.slot_bytes} bytes")
+            raise SlotError(f"tensor {region.spec.name} reaches past its slot of {self.spec.slot_bytes} bytes")
         return slot * self.spec.slot_bytes + region.offset
 
     def array(self, slot: int, region: Region) -> Array:
         """A view (no copy) of a tensor in a slot."""
         start = self._start(slot, region)
-        return np.ndarray(region.spec.shape, np.dtype(region.spec.dtype), buffer=self._map, offset=start)
+        # Not np.ndarray(buffer=…): that keeps no export of the buffer, so `close` would unmap under a living view.
+        dtype = np.dtype(region.spec.dtype)
+        return np.frombuffer(self._map, dtype, prod(region.spec.shape), start).reshape(region.spec.shape)
 
     def read(self, slot: int, region: Region) -> bytes:
         """A copy of a tensor's bytes."""

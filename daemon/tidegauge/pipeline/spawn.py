@@ -27,9 +27,10 @@ async def spawn(
 ) -> tuple[asyncio.subprocess.Process, AgentChannel[Any]]:
     """Start `python -m module` with `environment` on top of this process's own.
 
-    `accepts`: the union of messages that the worker sends. `log`: a file that is appended to, or a descriptor that stays
-    the caller's; it becomes the worker's stdout and stderr, where TI's libraries print all their diagnostics. Call it
-    from the main thread: the worker is told to end when the thread that started it does. Raises WorkerNotStarted.
+    `accepts`: the union of messages that the worker sends. `log`: a file that is appended to, or a descriptor that
+    stays the caller's; it becomes the worker's stdout and stderr, where TI's libraries print all their diagnostics.
+    Call it from the main thread: the worker is told to end when the thread that started it does. Raises
+    WorkerNotStarted.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

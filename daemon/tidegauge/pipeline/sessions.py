@@ -1,0 +1,74 @@
+"""A runtime session in a worker: opened and closed around a block, its faults sorted by kind, its runs timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tidegauge.runtimes.factory import open_device
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.pipeline.process import FailureKind, WorkerFault
+from tidegauge.profile import Profile
+from tidegauge.runtimes.session import Array, Offload, Session
+
+
+@contextmanager
+def device_session(profile: Profile, module: str, debug_level: int) -> Iterator[Session]:
+    """The device session, closed on every way out: a TIDL session that is not closed leaks until reboot."""
+    try:
+        session = open_device(profile, module, debug_level)
+    except TidegaugeError as error:
+        raise _fault(error, FailureKind.OPEN_FAILED) from error
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def timed_run(session: Session, tensors: Mapping[str, Array]) -> tuple[float, list[Array]]:
+    """Run once; returns the seconds inside the runtime, and the outputs in the session's order.
+
+    Raises WorkerFault of kind "device_error" when the runtime fails or answers with other tensors than it announced.
+    """
+    started = time.perf_counter()
+    try:
+        answer = session.run(tensors)
+    except TidegaugeError as error:
+        raise _fault(error, FailureKind.DEVICE_ERROR) from error
+    seconds = time.perf_counter() - started
+    outputs = []
+    for spec in session.outputs:
+        array = answer[spec.name]
+        if array.shape != spec.shape or array.dtype != spec.dtype:
+            got, wanted = f"{array.dtype} {list(array.shape)}", f"{spec.dtype} {list(spec.shape)}"
+            raise WorkerFault(
+                FailureKind.DEVICE_ERROR,
+                f"output {spec.name} came as {got} instead of {wanted}",
+                "compile the model again with fixed shapes for this SDK",
+            )
+        outputs.append(array)
+    return seconds, outputs
+
+
+def proven_offload(session: Session) -> Offload:
+    """The proof that the accelerator computed the last run. Raises WorkerFault of kind "not_offloaded"."""
+    try:
+        offload = session.offload()
+    except TidegaugeError as error:
+        raise _fault(error, FailureKind.NOT_OFFLOADED) from error
+    if offload is None:
+        raise WorkerFault(
+            FailureKind.NOT_OFFLOADED,
+            f"the runtime {session.kind} gives no proof that the accelerator computed the answer",
+            "use a TIDL runtime for the device",
+        )
+    return offload
+
+
+def _fault(error: TidegaugeError, kind: FailureKind) -> WorkerFault:
+    # By class name: each runtime module may be absent on a board, its errors with it.
+    if type(error).__name__ == "NotOffloaded":
+        kind = FailureKind.NOT_OFFLOADED
+    return WorkerFault(kind, error.problem, error.cure)

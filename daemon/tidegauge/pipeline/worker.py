@@ -1,0 +1,246 @@
+"""The pipeline worker: frame → input tensor → device run → answer. One process, one model, one device session.
+
+Started by the agent as `python -m tidegauge.pipeline.worker`. It takes one command at a time and answers each in turn,
+so the agent always knows which run is on the accelerator, and for how long.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from tidegauge.losses.output_stats import output_stats, summary
+from tidegauge.runtimes.factory import libraries
+
+from tidegauge.pipeline.channel import Channel
+from tidegauge.pipeline.layout import Region, RingSpec, sample_layout
+from tidegauge.pipeline.messages import (
+    AttachFrames,
+    FrameDone,
+    FrameSkipped,
+    OutputStats,
+    PipelineCommand,
+    PipelineReady,
+    RunFrame,
+    RunTensor,
+    StartPipeline,
+    Stop,
+    TensorDone,
+)
+from tidegauge.pipeline.preprocess import input_tensor
+from tidegauge.pipeline.process import (
+    FailureKind,
+    WorkerFault,
+    check_output_name,
+    first_command,
+    output_digest,
+    protocol_fault,
+    read_tensors,
+    run_worker,
+)
+from tidegauge.pipeline.results import ResultServer
+from tidegauge.pipeline.ring import Ring, SlotError
+from tidegauge.pipeline.sessions import device_session, proven_offload, timed_run
+from tidegauge.profile import Profile
+from tidegauge.runtimes.session import Array, Session
+from tidegauge.tensors import TensorSpec
+
+#: The first call allocates OpenVX mappings (`firstProcessCall` in TI's tidl_rt_ovx.c, SDK 11.1); TI gives no figure.
+WARM_UP_RUNS = 3
+
+
+class DeviceRun(msgspec.Struct, frozen=True):
+    """What one run gave: outputs in the session's order."""
+
+    seconds: float
+    outputs: list[Array]
+    digest: str
+    statistics: tuple[OutputStats, ...]
+
+
+class PipelineWorker:
+    """The state of one generation: session, sample ring, the attached camera's ring, the results socket."""
+
+    def __init__(self, profile: Profile, session: Session, samples: Ring, results: ResultServer | None) -> None:
+        self._profile = profile
+        self._session = session
+        self._samples = samples
+        self._results = results
+        self._layout = sample_layout(session.inputs, session.outputs)
+        self._frames: Ring | None = None
+        self._camera_generation = -1
+        self._picture = Region(TensorSpec("picture", (0, 0, 3), "uint8"), 0)
+        self._watched = [spec.name for spec in session.outputs].index(profile.output.name)
+
+    def attach(self, command: AttachFrames, fd: int | None) -> None:
+        """Map a camera's frame ring, in place of the one before."""
+        if fd is None:
+            raise protocol_fault("AttachFrames came without a descriptor")
+        self.detach()
+        region = Region(TensorSpec("picture", (command.height, command.width, 3), "uint8"), 0)
+        try:
+            self._frames = Ring(command.ring, fd)
+        except (OSError, ValueError) as error:
+            raise WorkerFault(FailureKind.SHARED_MEMORY, f"the frame ring can't be mapped ({error})") from error
+        if region.spec.nbytes > command.ring.slot_bytes:
+            raise protocol_fault(f"a picture of {region.spec.nbytes} bytes in slots of {command.ring.slot_bytes}")
+        self._picture = region
+        self._camera_generation = command.generation
+
+    def detach(self) -> None:
+        if self._frames is not None:
+            self._frames.close()
+        self._frames = None
+        self._camera_generation = -1
+
+    def run_frame(self, command: RunFrame) -> FrameDone | FrameSkipped:
+        if self._frames is None or command.camera_generation != self._camera_generation:
+            # Its ring is unmapped already: there is no picture left to run, and no answer is made up for it.
+            return FrameSkipped(command.frame_id, command.camera_generation, command.slot, command.sample_slot)
+        picture = self._frames.array(command.slot, self._picture)
+        tensors = {self._session.inputs[0].name: input_tensor(picture, self._profile.preprocess)}
+        run = self._run(tensors)
+        if self._results is not None:
+            outputs = list(zip(self._session.outputs, run.outputs, strict=True))
+            self._results.publish(command.frame_id, command.captured, outputs)
+        self._keep(command.sample_slot, tensors, run)
+        return FrameDone(
+            frame_id=command.frame_id,
+            camera_generation=command.camera_generation,
+            slot=command.slot,
+            captured=command.captured,
+            device_seconds=run.seconds,
+            digest=run.digest,
+            outputs=run.statistics,
+            summary=summary(self._profile.output, run.outputs[self._watched]),
+            sample_slot=command.sample_slot,
+        )
+
+    def run_tensor(self, command: RunTensor) -> TensorDone:
+        tensors = read_tensors(Path(command.path), self._session.inputs)
+        run = self._run(tensors)
+        self._keep(command.sample_slot, tensors, run)
+        return TensorDone(command.request, run.seconds, run.digest, run.statistics, command.sample_slot)
+
+    def _run(self, tensors: dict[str, Array]) -> DeviceRun:
+        seconds, outputs = timed_run(self._session, tensors)
+        return DeviceRun(seconds, outputs, output_digest(outputs), self._statistics(outputs))
+
+    def _statistics(self, outputs: list[Array]) -> tuple[OutputStats, ...]:
+        watched = self._profile.output
+        statistics = []
+        for spec, array in zip(self._session.outputs, outputs, strict=True):
+            # The profile tells the range of its own output only; others have no end to stick at.
+            low, high = (watched.low, watched.high) if spec.name == watched.name else (-np.inf, np.inf)
+            statistics.append(output_stats(spec.name, array, low, high))
+        return tuple(statistics)
+
+    def _keep(self, slot: int, tensors: dict[str, Array], run: DeviceRun) -> None:
+        """Copy a shadow sample into its slot."""
+        if slot < 0:
+            return
+        for region in self._layout.inputs:
+            np.copyto(self._samples.array(slot, region), tensors[region.spec.name], casting="no")
+        for region, array in zip(self._layout.device, run.outputs, strict=True):
+            np.copyto(self._samples.array(slot, region), array, casting="no")
+
+
+def check_profile(profile: Profile, session: Session) -> None:
+    """Raise WorkerFault unless the profile's picture and output are the model's."""
+    preprocess, inputs = profile.preprocess, session.inputs
+    if len(inputs) != 1:
+        names = ", ".join(spec.name for spec in inputs)
+        raise WorkerFault(
+            FailureKind.PROFILE_MISMATCH,
+            f"model {profile.name} has {len(inputs)} inputs ({names}), and a frame makes one",
+            "deploy a model with one picture as its input",
+        )
+    size = (preprocess.height, preprocess.width)
+    shape = (1, 3, *size) if preprocess.layout == "NCHW" else (1, *size, 3)
+    if (inputs[0].shape, inputs[0].dtype) != (shape, preprocess.dtype):
+        raise WorkerFault(
+            FailureKind.PROFILE_MISMATCH,
+            f"profile {profile.name}: [preprocess] makes {preprocess.dtype} {list(shape)}, but the model's input "
+            f"{inputs[0].name} is {inputs[0].dtype} {list(inputs[0].shape)}",
+            "set width, height, layout and dtype of [preprocess] as at compile time",
+        )
+    check_output_name(profile, session.outputs)
+
+
+def warm_up(profile: Profile, session: Session) -> None:
+    """Let the runtime allocate, by runs on a grey picture: they are no measure of latency."""
+    grey = np.full((profile.preprocess.height, profile.preprocess.width, 3), 128, np.uint8)
+    for _ in range(WARM_UP_RUNS):
+        timed_run(session, {session.inputs[0].name: input_tensor(grey, profile.preprocess)})
+
+
+def body(channel: Channel[PipelineCommand]) -> None:
+    start: StartPipeline = first_command(channel, StartPipeline)
+    with device_session(start.profile, start.module, 0) as session:
+        check_profile(start.profile, session)
+        warm_up(start.profile, session)
+        offload = proven_offload(session)
+        ring = RingSpec(start.sample_slots, sample_layout(session.inputs, session.outputs).nbytes)
+        try:
+            samples = Ring.create(ring, "tidegauge-samples")
+        except (OSError, ValueError) as error:
+            raise WorkerFault(
+                FailureKind.SHARED_MEMORY,
+                f"no shared memory of {ring.nbytes} bytes for {ring.slots} shadow samples ({error})",
+                "free memory on the board",
+            ) from error
+        results = ResultServer(Path(start.results_socket)) if start.results_socket else None
+        worker = PipelineWorker(start.profile, session, samples, results)
+        try:
+            ready = PipelineReady(
+                generation=start.generation,
+                inputs=session.inputs,
+                outputs=session.outputs,
+                ring=ring,
+                offload=offload,
+                runtime=session.kind,
+                libraries=libraries(),
+            )
+            channel.send(ready, samples.fd)
+            serve(channel, worker)
+        finally:
+            if results is not None:
+                results.close()
+            worker.detach()
+            samples.close()
+
+
+def serve(channel: Channel[PipelineCommand], worker: PipelineWorker) -> None:
+    """Answer one command after another until `Stop`."""
+    while True:
+        command, fd = channel.receive()
+        match command:
+            case Stop():
+                return
+            case AttachFrames():
+                worker.attach(command, fd)
+            case RunFrame():
+                channel.send(_in_slot(worker.run_frame, command))
+            case RunTensor():
+                channel.send(_in_slot(worker.run_tensor, command))
+            case StartPipeline():
+                raise protocol_fault("StartPipeline came twice")
+
+
+def _in_slot(run: Callable[[Any], msgspec.Struct], command: RunFrame | RunTensor) -> msgspec.Struct:
+    try:
+        return run(command)
+    except SlotError as error:
+        raise protocol_fault(f"{type(command).__name__}: {error}") from error
+
+
+def main() -> int:
+    return run_worker(PipelineCommand, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""The shadow worker: the float reference on the CPU, beside the product and never in its way.
+
+Started by the agent as `python -m tidegauge.shadow.worker`. It runs the reference on exactly the input tensor that the
+device had, writes the reference's outputs beside the device's, and measures how far apart they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tidegauge.losses.select import loss_for
+from tidegauge.losses.symptoms import symptoms
+from tidegauge.losses.tensor_error import tensor_errors
+from tidegauge.runtimes.factory import open_reference
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.pipeline.channel import Channel
+from tidegauge.pipeline.layout import SampleLayout, sample_layout
+from tidegauge.pipeline.messages import (
+    AttachSamples,
+    LossMeasured,
+    MeasureSample,
+    SampleFailed,
+    ShadowCommand,
+    ShadowReady,
+    StartShadow,
+    Stop,
+    TensorErrors,
+)
+from tidegauge.pipeline.process import (
+    FailureKind,
+    WorkerFault,
+    check_output_name,
+    first_command,
+    output_digest,
+    protocol_fault,
+    run_worker,
+)
+from tidegauge.pipeline.ring import Ring, SlotError
+from tidegauge.profile import Profile
+from tidegauge.runtimes.session import Array, Session
+from tidegauge.tensors import TensorSpec
+
+NICE = 19
+
+
+class UnusableSample(Exception):
+    """This sample can't be measured; the next one may."""
+
+
+def yield_to_everyone(threads: Path = Path("/proc/self/task")) -> list[str]:
+    """Put every thread of this process into SCHED_IDLE and nice 19; threads to come inherit both.
+
+    Returns what the system refused, as sentences. Refused or not, the reference runs: the agent's budget bounds it.
+    """
+    refused: list[str] = []
+    for thread in (int(entry.name) for entry in threads.iterdir()):
+        for what, lower in (("SCHED_IDLE", _idle), (f"nice {NICE}", _nice)):
+            try:
+                lower(thread)
+            except ProcessLookupError:
+                break  # the thread has ended
+            except OSError as error:
+                refused.append(f"{what} is not permitted for the shadow worker ({error.strerror})")
+    return sorted(set(refused))
+
+
+def _idle(thread: int) -> None:
+    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _nice(thread: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, thread, NICE)
+
+
+class ShadowWorker:
+    """The reference session, the attached pipeline's sample ring, and the last reference answer."""
+
+    def __init__(self, profile: Profile, session: Session) -> None:
+        self._profile = profile
+        self._session = session
+        self._loss = loss_for(profile.output)
+        self._samples: Ring | None = None
+        self._layout: SampleLayout | None = None
+        self._generation = -1
+        self._previous: Array | None = None
+
+    def attach(self, command: AttachSamples, fd: int | None) -> None:
+        """Map a pipeline worker's sample ring, in place of the one before."""
+        if fd is None:
+            raise protocol_fault("AttachSamples came without a descriptor")
+        self.detach()
+        try:
+            self._samples = Ring(command.ring, fd)
+        except (OSError, ValueError) as error:
+            raise WorkerFault(FailureKind.SHARED_MEMORY, f"the sample ring can't be mapped ({error})") from error
+        check_pair("input", command.inputs, self._session.inputs)
+        check_pair("output", command.outputs, self._session.outputs)
+        self._layout = sample_layout(command.inputs, command.outputs)
+        self._generation = command.generation
+        self._previous = None
+
+    def detach(self) -> None:
+        if self._samples is not None:
+            self._samples.close()
+        self._samples = None
+        self._layout = None
+        self._generation = -1
+
+    def measure(self, command: MeasureSample) -> LossMeasured:
+        """Raises UnusableSample."""
+        started = time.process_time()
+        samples, layout = self._samples, self._layout
+        if samples is None or layout is None or command.generation != self._generation:
+            raise UnusableSample(f"generation {command.generation} of the pipeline is not attached")
+        inputs = {region.spec.name: samples.array(command.slot, region) for region in layout.inputs}
+        device = {region.spec.name: samples.array(command.slot, region) for region in layout.device}
+        try:
+            reference = self._session.run(inputs)
+        except TidegaugeError as error:
+            raise UnusableSample(f"the reference failed: {error}") from error
+        for region in layout.reference:
+            check_pair("output", (region.spec,), (_spec(region.spec.name, reference[region.spec.name]),))
+            np.copyto(samples.array(command.slot, region), reference[region.spec.name], casting="no")
+        output = self._profile.output
+        watched_device, watched = device[output.name], reference[output.name]
+        found = symptoms(output, watched_device, watched, self._previous)
+        self._previous = watched
+        return LossMeasured(
+            sample_id=command.sample_id,
+            slot=command.slot,
+            generation=command.generation,
+            frame_id=command.frame_id,
+            golden=command.golden,
+            loss=self._loss(watched_device, watched),
+            errors=tuple(self._errors(region.spec.name, device, reference) for region in layout.device),
+            symptoms=found,
+            reference_digest=output_digest([reference[region.spec.name] for region in layout.reference]),
+            cpu_seconds=time.process_time() - started,
+        )
+
+    def _errors(self, name: str, device: dict[str, Array], reference: dict[str, Array]) -> TensorErrors:
+        output = self._profile.output
+        # The profile tells the range of its own output only; others have no end to stick at.
+        low, high = (output.low, output.high) if name == output.name else (-np.inf, np.inf)
+        return tensor_errors(name, device[name], reference[name], output.step, low, high)
+
+
+def check_pair(what: str, device: tuple[TensorSpec, ...], reference: tuple[TensorSpec, ...]) -> None:
+    """Raise WorkerFault unless the reference has each of the device's tensors, of the same shape and element type."""
+    known = {spec.name: spec for spec in reference}
+    for spec in device:
+        if known.get(spec.name) == spec:
+            continue
+        other = known.get(spec.name)
+        there = "none of that name" if other is None else f"{other.dtype} {list(other.shape)}"
+        raise WorkerFault(
+            FailureKind.PROFILE_MISMATCH,
+            f"the device's {what} {spec.name} is {spec.dtype} {list(spec.shape)}, and the reference has {there}",
+            "let `model` and `artifacts` of the profile belong to one compile",
+        )
+
+
+def _spec(name: str, array: Array) -> TensorSpec:
+    return TensorSpec(name, array.shape, array.dtype.name)
+
+
+def body(channel: Channel[ShadowCommand]) -> None:
+    for refused in yield_to_everyone():  # before the runtime starts its threads, which inherit the class
+        print(refused, file=sys.stderr)
+    start: StartShadow = first_command(channel, StartShadow)
+    session = open_reference(start.profile)
+    try:
+        check_output_name(start.profile, session.outputs)
+        worker = ShadowWorker(start.profile, session)
+        try:
+            channel.send(ShadowReady(start.generation, session.kind, session.inputs, session.outputs))
+            serve(channel, worker)
+        finally:
+            worker.detach()
+    finally:
+        session.close()
+
+
+def serve(channel: Channel[ShadowCommand], worker: ShadowWorker) -> None:
+    """Measure one sample after another until `Stop`."""
+    while True:
+        command, fd = channel.receive()
+        match command:
+            case Stop():
+                return
+            case AttachSamples():
+                worker.attach(command, fd)
+            case MeasureSample():
+                try:
+                    channel.send(worker.measure(command))
+                except UnusableSample as error:
+                    channel.send(SampleFailed(command.sample_id, command.slot, str(error)))
+                except SlotError as error:
+                    raise protocol_fault(f"MeasureSample: {error}") from error
+            case StartShadow():
+                raise protocol_fault("StartShadow came twice")
+
+
+def main() -> int:
+    return run_worker(ShadowCommand, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
