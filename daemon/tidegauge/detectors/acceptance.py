@@ -1,0 +1,216 @@
+"""Acceptance: the first measurement of a pair of artifacts and model. It freezes the reference, or fails (DESIGN §6.3).
+
+A board that is wrong from the first frame must never become its own healthy reference: a persisting symptom, a golden
+tensor that is far off, or a loss above the limit ends acceptance as `Rejected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+import msgspec
+
+from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.blocks import FEWEST, block_length, correlation_time
+from tidegauge.detectors.bounds import group_means, lower_bound, upper_bound
+from tidegauge.detectors.exceedance import exceedance_reference
+from tidegauge.detectors.rates import alpha_for
+
+#: How far beyond `samples` acceptance goes on when only the width of the bound keeps the limit from being met.
+PATIENCE = 4
+#: A symptom in more than this share of all samples fails acceptance even if it never persisted.
+SYMPTOM_SHARE = 0.05
+
+
+class AcceptanceRules(msgspec.Struct, frozen=True):
+    """`samples` to collect (at least 16). `gap`: mean seconds between them. `block`, `alpha`: 0 derives them.
+
+    m0 is the upper 95 % bound of the mean loss plus `tolerance`, at least `minimum`; above `max_loss` acceptance fails,
+    as it does on a symptom in `symptom_samples` samples running, or a loss above `golden_max_loss` (0: `max_loss`) on a
+    golden tensor.
+    """
+
+    samples: int = 500
+    max_loss: float = 0.15
+    golden_max_loss: float = 0.0
+    tolerance: float = 0.02
+    minimum: float = 0.03
+    symptom_samples: int = 5
+    nmse_quantile: float = 0.95
+    gap: float = 60.0
+    false_alarms_per_year: float = 1.0
+    block: int = 0
+    alpha: float = 0.0
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The frozen reference. `lower95`, `upper95`: bounds of the healthy mean loss, one-sided each.
+
+    `m0`, `alpha`, `block` are what the loss's detector runs with, `exceedance_m0` is the m0 of the NMSE stream, whose
+    samples exceed `nmse_quantile`. `correlation_time` in samples, `gap` in seconds.
+    """
+
+    m0: float
+    mean: float
+    lower95: float
+    upper95: float
+    nmse_quantile: float
+    exceedance_m0: float
+    correlation_time: float
+    block: int
+    alpha: float
+    samples: int
+    gap: float
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """Acceptance has failed; nothing is frozen. `reason` is one sentence."""
+
+    reason: str
+    evidence: dict[str, float]
+
+
+class AcceptanceState(msgspec.Struct, frozen=True):
+    """What has been collected. `runs`, `seen`: by symptom, samples running up to now and samples in all."""
+
+    losses: tuple[float, ...]
+    nmses: tuple[float | None, ...]
+    runs: dict[str, int]
+    seen: dict[str, int]
+
+
+class Acceptance:
+    """Feed it shadow samples until it gives an outcome; then it is done. Raises ValueError for impossible rules."""
+
+    def __init__(self, rules: AcceptanceRules) -> None:
+        if rules.samples < FEWEST:
+            raise ValueError(f"acceptance of {rules.samples} samples; it needs {FEWEST}")
+        self.rules = rules
+        self._losses: list[float] = []
+        self._nmses: list[float | None] = []
+        self._runs: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+
+    @property
+    def progress(self) -> float:
+        """Share of the samples collected, 0 to 1."""
+        return min(1.0, len(self._losses) / self.rules.samples)
+
+    def update(self, loss: float, nmse: float | None, symptoms: Iterable[str]) -> Accepted | Rejected | None:
+        """Take one shadow sample. Raises ValueError for a loss outside [0, 1] or a non-finite NMSE."""
+        if not 0 <= loss <= 1:
+            raise ValueError(f"loss {loss} is not in [0, 1]")
+        if nmse is not None and not isfinite(nmse):
+            raise ValueError(f"an NMSE of {nmse}; an undefined one is None")
+        self._losses.append(loss)
+        self._nmses.append(nmse)
+        self._count_symptoms(set(symptoms))
+        return self._persisting_symptom() or self._certain_failure() or self._outcome()
+
+    def golden(self, index: int, loss: float) -> Rejected | None:
+        """Take the loss between device and reference on a golden tensor."""
+        limit = self.rules.golden_max_loss or self.rules.max_loss
+        if loss <= limit:
+            return None
+        return Rejected(
+            f"loss {loss:.3f} on golden tensor {index} is above {limit:g} (key `golden.max_loss`)",
+            {"golden_loss": loss, "max_loss": limit},
+        )
+
+    def state(self) -> AcceptanceState:
+        return AcceptanceState(tuple(self._losses), tuple(self._nmses), dict(self._runs), dict(self._seen))
+
+    def restore(self, state: AcceptanceState) -> None:
+        if len(state.losses) != len(state.nmses):
+            raise ValueError("a stored acceptance with unequal numbers of losses and tensor errors")
+        self._losses, self._nmses = list(state.losses), list(state.nmses)
+        self._runs, self._seen = dict(state.runs), dict(state.seen)
+
+    def _count_symptoms(self, symptoms: set[str]) -> None:
+        self._runs = {symptom: self._runs.get(symptom, 0) + 1 for symptom in symptoms}
+        for symptom in symptoms:
+            self._seen[symptom] = self._seen.get(symptom, 0) + 1
+
+    def _persisting_symptom(self) -> Rejected | None:
+        least, count = self.rules.symptom_samples, len(self._losses)
+        running = {symptom: run for symptom, run in self._runs.items() if run >= least}
+        if count >= self.rules.samples:
+            frequent = max(least, SYMPTOM_SHARE * count + 1)
+            running |= {symptom: seen for symptom, seen in self._seen.items() if seen >= frequent}
+        if not running:
+            return None
+        names = ", ".join(sorted(running))
+        return Rejected(
+            f"the device's output shows {names} in {max(running.values())} of {count} samples",
+            {f"samples_with_{symptom}": float(times) for symptom, times in running.items()} | {"samples": float(count)},
+        )
+
+    def _certain_failure(self) -> Rejected | None:
+        """Even if every sample still to come had no loss at all, the mean would be above the limit."""
+        rules = self.rules
+        total, count = sum(self._losses), len(self._losses)
+        if count >= rules.samples or total / rules.samples + rules.tolerance <= rules.max_loss:
+            return None
+        return self._too_much(total / count, None)
+
+    def _outcome(self) -> Accepted | Rejected | None:
+        rules, count = self.rules, len(self._losses)
+        if count < rules.samples:
+            return None
+        mean = sum(self._losses) / count
+        # The bound is costly and changes slowly: beyond `samples` it is looked at a few times only.
+        if (count - rules.samples) % max(1, rules.samples // 8):
+            return None
+        tau = correlation_time(self._losses)
+        groups = group_means(self._losses, tau)
+        upper = upper_bound(groups)
+        m0 = max(upper + rules.tolerance, rules.minimum)
+        if m0 > rules.max_loss:
+            undecided = mean + rules.tolerance < rules.max_loss and count < PATIENCE * rules.samples
+            return None if undecided else self._too_much(mean, upper)
+        block = rules.block or block_length(tau)
+        second = exceedance_reference(self._nmses, rules.nmse_quantile, len(groups))
+        return Accepted(
+            m0=m0,
+            mean=mean,
+            lower95=min(lower_bound(groups), mean),
+            upper95=upper,
+            nmse_quantile=second.threshold,
+            exceedance_m0=second.m0,
+            correlation_time=tau,
+            block=block,
+            alpha=rules.alpha or alpha_for(block, rules.gap, rules.false_alarms_per_year),
+            samples=count,
+            gap=rules.gap,
+        )
+
+    def _too_much(self, mean: float, upper: float | None) -> Rejected:
+        limit, count = self.rules.max_loss, len(self._losses)
+        evidence = {"mean_loss": mean, "max_loss": limit, "samples": float(count)}
+        if upper is None:
+            return Rejected(f"mean loss {mean:.3f} of {count} samples can no longer stay below {limit:g}", evidence)
+        return Rejected(
+            f"mean loss {mean:.3f} of {count} samples (at most {upper:.3f} with 95 % confidence) "
+            f"leaves no room below {limit:g} (key `acceptance.max_loss`)",
+            evidence | {"upper95": upper},
+        )
+
+
+def worse_than(previous: Accepted, new: Accepted) -> Alarm | None:
+    """An alarm where a new acceptance (after a change of artifacts, SDK or model) is worse beyond both intervals."""
+    if new.lower95 <= previous.upper95:
+        return None
+    return Alarm(
+        detector="acceptance",
+        message=(
+            f"mean loss {new.mean:.3f} after the change is above {previous.mean:.3f} before it, "
+            "by more than the uncertainty of both"
+        ),
+        evidence={
+            "mean_loss": new.mean,
+            "lower95": new.lower95,
+            "previous_mean_loss": previous.mean,
+            "previous_upper95": previous.upper95,
+        },
+    )
