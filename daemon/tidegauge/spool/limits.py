@@ -24,3 +24,11 @@ class SpoolLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headroom_files: Annotated[int, Meta(ge=0)] = 1_000
     first_share: Annotated[float, Meta(ge=0, le=1)] = 0.2
     worst_share: Annotated[float, Meta(ge=0, le=1)] = 0.4
+
+    @property
+    def bytes(self) -> int:
+        return self.max_mib << 20
+
+    @property
+    def headroom_bytes(self) -> int:
+        return self.headroom_mib << 20

@@ -1,0 +1,123 @@
+"""Writing a bundle: blobs first, the manifest last, so that a folder with a manifest is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+import zstandard
+
+from tidegauge.bundles import layout
+from tidegauge.bundles.errors import BundleError
+from tidegauge.bundles.fingerprint import READ, Digest
+from tidegauge.bundles.manifest import Blob, Manifest, blobs_of
+from tidegauge.files import sync_folder, write_durably
+
+Encoding = Literal["zstd", "raw"]
+
+#: Higher levels gain a few per cent on activations and cost several times the time.
+LEVEL = 1
+
+
+class BundleWriter:
+    """Writes into `folder`, which is made where it doesn't exist. One writer a folder; not thread-safe.
+
+    Equal content is stored once. Nothing is durable before `seal`. Raises OSError where the disk fails or is full.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts = 0
+        layout.blobs_folder(folder).mkdir(parents=True, exist_ok=True)
+
+    def add_bytes(self, data: bytes, encoding: Encoding = "zstd") -> Blob:
+        """Store `data`."""
+        return self._add(BytesIO(data), len(data), encoding)
+
+    def add_file(self, path: Path, encoding: Encoding = "zstd") -> Blob:
+        """Store the content of a file, streamed. Raises `BundleError` where it changes size meanwhile."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                return self._add(file, size, encoding)
+            except _SizeChanged as error:
+                raise BundleError(
+                    f"{path} changed its size while it was read", "collect it again when complete"
+                ) from error
+
+    def seal(self, manifest: Manifest) -> Path:
+        """Make all blobs durable, then write the manifest. Returns its path.
+
+        Raises `BundleError` where a blob that the manifest names is not here, or the manifest breaks its own schema.
+        """
+        data = msgspec.json.encode(manifest)
+        if len(data) > layout.MAX_MANIFEST:
+            raise BundleError(f"the manifest of {manifest.bundle_id} has {len(data)} bytes", "record fewer traces")
+        try:
+            msgspec.json.decode(data, type=Manifest)
+        except msgspec.ValidationError as error:
+            raise BundleError(f"the manifest of {manifest.bundle_id!r} breaks its schema", str(error)) from error
+        for blob in blobs_of(manifest).values():
+            self._sync(manifest, blob)
+        folder = layout.blobs_folder(self._folder)
+        for each in (folder, folder.parent, self._folder):
+            sync_folder(each)
+        path = layout.manifest_path(self._folder)
+        write_durably(path, data)
+        return path
+
+    def _sync(self, manifest: Manifest, blob: Blob) -> None:
+        path = layout.blob_path(self._folder, blob.sha256)
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size != blob.stored:
+                    raise BundleError(
+                        f"blob {blob.sha256} of bundle {manifest.bundle_id} is not {blob.stored} bytes long"
+                    )
+                os.fsync(file.fileno())
+        except FileNotFoundError as error:
+            raise BundleError(
+                f"blob {blob.sha256} of bundle {manifest.bundle_id} is missing", "add it before sealing"
+            ) from error
+
+    def _add(self, source: BinaryIO, size: int, encoding: Encoding) -> Blob:
+        self._parts += 1
+        part = layout.blobs_folder(self._folder) / f"part-{self._parts}.tmp"
+        stored = Digest()
+        try:
+            with part.open("xb") as file:
+
+                def put(data: bytes) -> None:
+                    stored.update(data)
+                    file.write(data)
+
+                _encode(source, size, encoding, put)
+            part.rename(layout.blob_path(self._folder, stored.sha256))
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return Blob(sha256=stored.sha256, stored=stored.size, size=size, encoding=encoding)
+
+
+class _SizeChanged(Exception):
+    pass
+
+
+def _encode(source: BinaryIO, size: int, encoding: Encoding, put: Callable[[bytes], None]) -> None:
+    """Copy exactly `size` bytes, as one zstd frame that states its content size, or as they are."""
+    frame = zstandard.ZstdCompressor(level=LEVEL).compressobj(size=size) if encoding == "zstd" else None
+    left = size
+    while left:
+        data = source.read(min(READ, left))
+        if not data:
+            raise _SizeChanged
+        left -= len(data)
+        put(frame.compress(data) if frame else data)
+    if source.read(1):
+        raise _SizeChanged
+    if frame:
+        put(frame.flush())
