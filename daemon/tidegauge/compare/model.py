@@ -89,7 +89,9 @@ def load_model(data: bytes, name: str, folder: Path | None = None) -> Model:
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise TidegaugeError(f"{name} is not an ONNX model ({error})", "give the .onnx file that was compiled") from error
+        raise TidegaugeError(
+            f"{name} is not an ONNX model ({error})", "give the .onnx file that was compiled"
+        ) from error
     if not proto.graph.node or not proto.graph.output:
         raise TidegaugeError(f"{name} is not an ONNX model: it has no nodes", "give the .onnx file that was compiled")
     if any(t.data_location == TensorProto.EXTERNAL for t in proto.graph.initializer):
@@ -120,7 +122,7 @@ def _from_proto(proto: Any) -> Model:
             if count:
                 flushed += count
                 weights[key] = np.where(small, np.float32(0), value)
-    model = Model(
+    return Model(
         nodes=nodes,
         weights=weights,
         inputs=tuple(i.name for i in proto.graph.input if i.name not in weights),
@@ -129,7 +131,6 @@ def _from_proto(proto: Any) -> Model:
         ir_version=proto.ir_version,
         subnormal=flushed,
     )
-    return model
 
 
 def add_aliases(model: Model, device_names: Iterable[str]) -> dict[str, str]:
@@ -177,7 +178,12 @@ def fold_batch_norms(model: Model, keep: Iterable[str]) -> int:
         if node.op_type != "BatchNormalization" or len([o for o in node.output if o]) != 1:
             continue
         before = model.producer.get(node.input[0])
-        if before is None or model.nodes[before].op_type != "Conv" or node.input[0] in kept or users[node.input[0]] != 1:
+        if (
+            before is None
+            or model.nodes[before].op_type != "Conv"
+            or node.input[0] in kept
+            or users[node.input[0]] != 1
+        ):
             continue
         if _fold(model, model.nodes[before], node, users):
             removed.append(index)

@@ -1,0 +1,274 @@
+"""Why a region is wrong: hypotheses that compete for the energy of its local residual.
+
+Each hypothesis predicts the device's tensor from the local reference (gain, offset, clipping, coarse step,
+permutation, transpose), or says where the error is (rows, columns, channels). It scores the share of the residual's
+energy, above the healthy noise, that it accounts for; a place also pays for the share of the tensor that it covers.
+Less than 40 % is "unknown": no cause is better than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.assignment import best_assignment
+from tidegauge.compare.statistics import Encoding, planes
+from tidegauge.compare.types import CauseName
+
+Array = NDArray[Any]
+Float = NDArray[np.float32]
+
+EXPLAINED = 0.4
+#: A prediction of values says more than a place: it wins unless a place explains this much more.
+_PLACE_MARGIN = 0.08
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause, the share of the residual's energy that it explains, its numbers in words, and its one key number."""
+
+    name: CauseName
+    explained: float | None
+    detail: str
+    value: float | None = None
+
+
+@dataclass
+class Evidence:
+    """A faulty tensor: device values, device codes and local reference, all as (channels, height, width)."""
+
+    device: Float
+    codes: Array
+    local: Float
+    encoding: Encoding
+    floor: float
+
+    def __post_init__(self) -> None:
+        self.residual = self.device - self.local
+        self.energy = float(np.sum(np.square(self.residual, dtype=np.float64)))
+        self.noise = min(self.floor * self.residual.size, 0.5 * self.energy)
+
+    def explained(self, prediction: Array) -> float:
+        """The share of the residual's energy above the noise that a prediction of the device's tensor removes."""
+        left = float(np.sum(np.square(self.device - prediction, dtype=np.float64)))
+        return 1.0 - max(0.0, left - self.noise) / max(self.energy - self.noise, 1e-300)
+
+    def clipped(self, values: Array) -> Array:
+        """Values clipped to what the tensor's codes can hold."""
+        if not self.encoding.integer:
+            return values
+        low, high = self.encoding.code_range
+        zero, scale = self.encoding.zero_point, self.encoding.scale
+        return np.clip(values, (low - zero) / scale, (high - zero) / scale)
+
+
+def evidence(codes: Array, local: Array, encoding: Encoding, floor: float) -> Evidence:
+    """Arrange a tensor of any rank for the hypotheses."""
+    shape = planes(local.shape)
+    codes = codes.reshape(shape)
+    return Evidence(encoding.values(codes), codes, local.reshape(shape).astype(np.float32, copy=False), encoding, floor)
+
+
+def find_cause(case: Evidence) -> Cause:
+    """The best-supported cause of a faulty tensor."""
+    plain = _plain(case)
+    if plain is not None:
+        return plain
+    values = [found for test in _VALUES if (found := test(case)) is not None]
+    places = [found for test in _PLACES if (found := test(case)) is not None]
+    value = max(values, key=_score, default=None)
+    place = max(places, key=_score, default=None)
+    if value is None or (place is not None and _score(place) > _score(value) + _PLACE_MARGIN):
+        value = place
+    if value is None or _score(value) < EXPLAINED:
+        return Cause("unknown", None, "no simple pattern accounts for the error")
+    return value
+
+
+def _score(cause: Cause) -> float:
+    return cause.explained if cause.explained is not None else 0.0
+
+
+def _plain(case: Evidence) -> Cause | None:
+    bad = int(case.device.size - np.isfinite(case.device).sum())
+    if bad:
+        return Cause("non_finite", None, f"{bad} of {case.device.size} values are NaN or infinite", float(bad))
+    low, high = float(case.device.min()), float(case.device.max())
+    if low == high and float(case.local.min()) != float(case.local.max()):
+        if low == 0.0:
+            return Cause("all_zero", 1.0, f"all {case.device.size} values are zero", 0.0)
+        return Cause("constant", 1.0, f"all {case.device.size} values are {low:.6g}", low)
+    return None
+
+
+def _gain(case: Evidence) -> Cause | None:
+    inner = _inside(case)
+    local, device = case.local[inner].astype(np.float64), case.device[inner].astype(np.float64)
+    energy = float(np.dot(local, local))
+    if local.size < 8 or energy <= local.size * case.floor:
+        return None
+    gain = float(np.dot(local, device) / energy)
+    explained = case.explained(case.clipped(case.local * np.float32(gain)))
+    return Cause("gain", explained, f"gain {gain:.4g}{_known_gain(gain)}", gain)
+
+
+def _known_gain(gain: float) -> str:
+    for number, words in ((255.0, "×255"), (1 / 255.0, "÷255"), (256.0, "×256"), (1 / 256.0, "÷256")):
+        if abs(gain / number - 1) < 0.001:
+            return f" ({words})"
+    return " (the sign is flipped)" if gain < 0 else ""
+
+
+def _offset(case: Evidence) -> Cause | None:
+    inner = _inside(case)
+    if inner.sum() < 8:
+        return None
+    offset = float(np.median(case.residual[inner]))
+    if offset == 0.0:
+        return None
+    explained = case.explained(case.clipped(case.local + np.float32(offset)))
+    steps = f" ({offset / case.encoding.step:+.3g} steps)" if case.encoding.integer else ""
+    return Cause("offset", explained, f"offset {offset:+.4g}{steps}", offset)
+
+
+def _inside(case: Evidence) -> NDArray[np.bool_]:
+    """Where the device's code is not at an end of its range: clipping must not bend a fit."""
+    if not case.encoding.integer:
+        return np.ones(case.codes.shape, bool)
+    low, high = int(case.codes.min()), int(case.codes.max())
+    ends = case.encoding.code_range
+    inner = np.ones(case.codes.shape, bool)
+    if low == ends[0]:
+        inner &= case.codes != low
+    if high == ends[1]:
+        inner &= case.codes != high
+    return inner
+
+
+def _saturation(case: Evidence) -> Cause | None:
+    low, high = case.device.min(), case.device.max()
+    above = float(np.sum(np.square(np.maximum(case.local - high, 0), dtype=np.float64)))
+    below = float(np.sum(np.square(np.maximum(low - case.local, 0), dtype=np.float64)))
+    if above + below == 0.0:
+        return None
+    explained = case.explained(np.clip(case.local, low, high))
+    share_high, share_low = float((case.local > high).mean()), float((case.local < low).mean())
+    words = []
+    if above > 0.01 * below:
+        words.append(f"{share_high:.1%} of the values are cut off above {high:.4g}")
+    if below > 0.01 * above:
+        words.append(f"{share_low:.1%} below {low:.4g}")
+    name: CauseName = "saturation_high" if above >= below else "saturation_low"
+    return Cause(name, explained, ", ".join(words), float(high if above >= below else low))
+
+
+def _coarse_step(case: Evidence) -> Cause | None:
+    if not case.encoding.integer:
+        return None
+    used, counts = np.unique(case.codes, return_counts=True)
+    if used.size < 2:
+        return None
+    used = used.astype(np.int64)
+    base = int(used[np.argmax(counts)])
+    ends = case.encoding.code_range
+    free = (used > ends[0]) & (used < ends[1])  # codes clipped to an end may be off the grid
+    factor = int(np.gcd.reduce(np.abs(used[free] - base))) if free.any() else 0
+    if factor < 2:
+        return None
+    grid = factor * case.encoding.step
+    origin = (base - case.encoding.zero_point) / case.encoding.scale
+    prediction = case.clipped(np.rint((case.local - origin) / grid) * grid + origin)
+    explained = case.explained(prediction)
+    truncated = case.explained(case.clipped(np.floor((case.local - origin) / grid) * grid + origin))
+    detail = f"only every {factor}th code is used ({used.size} different codes)"
+    return Cause("coarse_step", max(explained, truncated), detail, float(factor))
+
+
+def _permutation(case: Evidence) -> Cause | None:
+    channels = case.device.shape[0]
+    if channels < 2 or channels > 1024:
+        return None
+    order = _match_channels(case)
+    moved = np.flatnonzero(order != np.arange(channels))
+    if moved.size == 0:
+        return None
+    explained = case.explained(case.clipped(case.local[order]))
+    pairs = ", ".join(f"{c}←{order[c]}" for c in moved[:6]) + (", …" if moved.size > 6 else "")
+    return Cause("channel_permutation", explained, f"{moved.size} of {channels} channels swapped ({pairs})")
+
+
+def _match_channels(case: Evidence) -> NDArray[np.intp]:
+    """For each device channel the reference channel that it holds: least squares over all assignments."""
+    channels = case.device.shape[0]
+    device = case.device.reshape(channels, -1)
+    local = case.local.reshape(channels, -1)
+    stride = max(1, device.shape[1] // 8192)
+    device, local = device[:, ::stride].astype(np.float64), local[:, ::stride].astype(np.float64)
+    cost = (device**2).sum(1)[:, None] + (local**2).sum(1)[None, :] - 2 * device @ local.T
+    cost[np.arange(channels), np.arange(channels)] -= 1e-9 * float(np.abs(cost).max())  # equal channels stay in place
+    return best_assignment(cost)
+
+
+def _transpose(case: Evidence) -> Cause | None:
+    channels, height, width = case.device.shape
+    if height < 2 or width < 2:
+        return None
+    turned = case.local.transpose(0, 2, 1)
+    prediction = turned if height == width else np.ascontiguousarray(turned).reshape(channels, height, width)
+    return Cause("transpose_hw", case.explained(prediction), "height and width are swapped")
+
+
+def _band(axis: int, name: CauseName, word: str) -> Callable[[Evidence], Cause | None]:
+    def test(case: Evidence) -> Cause | None:
+        length = case.device.shape[axis]
+        if length < 4:
+            return None
+        others = tuple(i for i in range(3) if i != axis)
+        energy = np.sum(np.square(case.residual, dtype=np.float64), axis=others)
+        first, last = _best_run(energy - energy.mean())
+        covered = (last - first + 1) / length
+        if covered > 0.75:
+            return None
+        share = float(energy[first : last + 1].sum() / energy.sum())
+        where = f"{word} {first}" if first == last else f"{word}s {first} to {last}"
+        return Cause(
+            name, max(0.0, (share - covered) / (1 - covered)), f"{where} of {length} hold {share:.0%} of the error"
+        )
+
+    return test
+
+
+def _best_run(values: NDArray[np.float64]) -> tuple[int, int]:
+    """First and last index of the run with the largest sum (Kadane)."""
+    best, best_run, total, start = -np.inf, (0, 0), 0.0, 0
+    for i, value in enumerate(values):
+        if total <= 0:
+            total, start = 0.0, i
+        total += float(value)
+        if total > best:
+            best, best_run = total, (start, i)
+    return best_run
+
+
+def _channels(case: Evidence) -> Cause | None:
+    count = case.device.shape[0]
+    if count < 3:
+        return None
+    energy = np.sum(np.square(case.residual, dtype=np.float64), axis=(1, 2))
+    noisy = np.flatnonzero(energy > max(10 * case.floor * case.residual[0].size, 0.01 * energy.max()))
+    covered = noisy.size / count
+    if covered == 0 or covered > 0.75:
+        return None
+    share = float(energy[noisy].sum() / energy.sum())
+    listed = ", ".join(map(str, noisy[:8])) + (", …" if noisy.size > 8 else "")
+    word = "channel" if noisy.size == 1 else "channels"
+    detail = f"{word} {listed} of {count} hold {share:.0%} of the error"
+    return Cause("channels", max(0.0, (share - covered) / (1 - covered)), detail)
+
+
+_VALUES = (_gain, _offset, _saturation, _coarse_step, _permutation, _transpose)
+_PLACES = (_band(1, "row_band", "row"), _band(2, "column_band", "column"), _channels)

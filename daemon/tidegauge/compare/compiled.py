@@ -1,0 +1,174 @@
+"""What a compile's tempDir tells of the device's tensors: names, scales, types, weights, the graph's edges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.tidl import elements, io_descriptor, layer_info, netlog, quant_proto, tensor_table
+from tidegauge.tidl.errors import FormatError
+from tidegauge.tidl.tensor_table import TensorInfo
+
+#: The svg of a network of 122 layers is 1.4 MB.
+MAX_TEXT = 256 << 20
+
+_LAYER_INFO = "_tidl_net.bin.layer_info.txt"
+_NET_LOG = "_tidl_net.bin_netLog.txt"
+_IO = "_tidl_io_1.bin"
+_NET = "_tidl_net.bin"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WeightScales:
+    """Scales of a layer's weights as the quantisation proto states them, one or one a channel; `bits` of a code."""
+
+    scales: tuple[float, ...]
+    bits: int
+
+
+@dataclass
+class Subgraph:
+    """One compiled sub-graph. `expected`: data ids with a trace of their own; `names` by data id."""
+
+    name: str
+    names: dict[int, str] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    expected: tuple[int, ...] = ()
+    table: tuple[TensorInfo, ...] = ()
+    weights: dict[str, WeightScales] = field(default_factory=dict)
+    net_sha256: str | None = None
+    conflicts: tuple[str, ...] = ()
+
+    def info(self, data_id: int) -> TensorInfo | None:
+        """The table's row of a data id."""
+        return next((row for row in self.table if row.data_id == data_id), None)
+
+
+def find_tempdir(folder: Path) -> Path:
+    """The folder with the tables: `folder` itself or its `tempDir`. Raises `TidegaugeError`."""
+    for candidate in (folder, folder / "tempDir", folder / "artifacts" / "tempDir"):
+        if any(candidate.glob(f"*{_LAYER_INFO}")) or any(candidate.glob(f"*{_NET_LOG}")):
+            return candidate
+    raise TidegaugeError(
+        f"{folder} has no *{_LAYER_INFO}, so nobody knows the names of the traced layers",
+        "give --tempdir the tempDir of the compile that made the board's artifacts",
+    )
+
+
+def read_tempdir(folder: Path, log: str = "") -> dict[str, Subgraph]:
+    """Every sub-graph of a compile, by name. `log`: text of the C7x's log, for the scales that it prints.
+
+    Raises `TidegaugeError` where there is none or a file is damaged.
+    """
+    folder = find_tempdir(folder)
+    names = {p.name.removesuffix(_LAYER_INFO) for p in folder.glob(f"*{_LAYER_INFO}")}
+    names |= {p.name.removesuffix(_NET_LOG) for p in folder.glob(f"*{_NET_LOG}")}
+    # The log does not say which sub-graph a data id belongs to.
+    printed = tensor_table.from_remote_log(log) if len(names) == 1 else ()
+    return {name: _subgraph(folder, name, printed, len(names) == 1) for name in sorted(names)}
+
+
+def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool) -> Subgraph:
+    rows = _parse(folder / f"{name}{_LAYER_INFO}", layer_info.parse) or ()
+    net = _parse(folder / f"{name}{_NET_LOG}", netlog.parse)
+    picture = ()
+    for suffix in (".svg", ".html"):
+        picture = picture or _parse(folder / f"{name}{_NET}{suffix}", tensor_table.from_svg) or ()
+    proto_layers = _proto(folder) if single else ()
+    proto = tensor_table.from_quant_proto(proto_layers[1]) if proto_layers else ()
+    io = _io(folder, name)
+    found = Subgraph(name=name, table=tensor_table.merge(picture, proto, log, io, rows))
+    for row in rows:
+        found.names.setdefault(row.data_id, row.name)
+    for layer in net.layers if net else ():
+        for data_id in layer.outputs:
+            found.kinds[data_id] = layer.kind
+            if len(layer.outputs) == 1:
+                found.names[data_id] = layer.name
+    for info in picture:
+        if info.data_id is not None and info.layer_kind is not None:
+            found.kinds.setdefault(info.data_id, info.layer_kind)
+    known = found.kinds or dict.fromkeys((i for i in found.names if i > 0), "")
+    found.expected = tuple(sorted(i for i, kind in known.items() if kind != "TIDL_DataLayer"))
+    found.weights = _weights(proto_layers[0]) if proto_layers else {}
+    found.net_sha256 = _net_hash(folder, name)
+    found.conflicts = tuple(
+        f"{d.name or d.data_id}: scale {d.first:g} in the svg, {d.second:g} in the quantisation proto"
+        for d in tensor_table.disagreements(picture, proto)
+    )
+    return found
+
+
+def _parse(path: Path, parser: Callable[[str], T]) -> T | None:
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        return parser(text)
+    except FormatError as error:
+        raise error.in_file(str(path)) from error
+
+
+def _text(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > MAX_TEXT:
+            raise TidegaugeError(f"{path} is larger than {MAX_TEXT} bytes", "give the tempDir of a TIDL compile")
+        return path.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TidegaugeError(f"{path} can't be read", str(error.strerror)) from error
+
+
+def _proto(folder: Path) -> tuple[tuple[quant_proto.QuantLayer, ...], str] | tuple[()]:
+    for place in (folder, folder.parent):
+        for path in sorted(place.glob("*.prototxt")):
+            text = _text(path)
+            if text is None or "quant_type" not in text[:4096]:
+                continue
+            try:
+                return quant_proto.parse(text), text
+            except FormatError as error:
+                raise error.in_file(str(path)) from error
+    return ()
+
+
+def _weights(layers: tuple[quant_proto.QuantLayer, ...]) -> dict[str, WeightScales]:
+    found: dict[str, WeightScales] = {}
+    for layer in layers:
+        if len(layer.weights) != 1 or layer.name in found:
+            continue
+        block = layer.weights[0]
+        scales = [tensor_table.checked_scale(text)[0] for text in block.scales]
+        usable = tuple(scale for scale in scales if scale is not None)
+        element = elements.from_code(block.element) if block.element is not None else None
+        symmetric = not any(block.zero_points)
+        if element is not None and not element.is_float and symmetric and usable and len(usable) == len(scales):
+            found[layer.name] = WeightScales(usable, element.bits)
+    return found
+
+
+def _io(folder: Path, name: str) -> tuple[TensorInfo, ...]:
+    for place in (folder, folder.parent):
+        path = place / f"{name}{_IO}"
+        if path.is_file():
+            try:
+                return tensor_table.from_io_descriptor(io_descriptor.parse(path.read_bytes()))
+            except FormatError:
+                return ()  # another release's struct: the svg and the proto tell the same
+    return ()
+
+
+def _net_hash(folder: Path, name: str) -> str | None:
+    for place in (folder.parent, folder):
+        path = place / f"{name}{_NET}"
+        if path.is_file():
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+    return None

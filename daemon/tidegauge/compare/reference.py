@@ -1,0 +1,151 @@
+"""Float values of every traced tensor, and their local twins, a group of tensors at a time.
+
+The model is walked once in topological order. A group ends when its tensors fill the memory budget; the next group
+starts from the float values that are still needed. Within a group the local reference of each region is computed
+from the device's own tensors in one cut graph. So memory is bounded whatever the model's size, and each node of the
+float run is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.cutgraph import Part, Runner, downstream_of, part_for, run_part
+from tidegauge.compare.model import Model, reads
+
+Array = NDArray[Any]
+
+#: Bytes of float32 values of the traced tensors of one group.
+GROUP_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape and type of a tensor in the float model."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass
+class Group:
+    """Traced tensors that are evaluated together, and the float tensors that later groups need."""
+
+    tensors: list[str]
+    end: int
+    keep: list[str] = field(default_factory=list)
+
+
+def plan(model: Model, tensors: Collection[str], sizes: Mapping[str, int], budget: int = GROUP_BYTES) -> list[Group]:
+    """Cut the walk into groups. `sizes`: elements of each traced tensor."""
+    order = sorted((name for name in tensors if name in model.producer), key=lambda name: model.producer[name])
+    groups: list[Group] = []
+    used = 0
+    for name in order:
+        size = 4 * sizes[name]
+        index = model.producer[name]
+        if not groups or (used + size > budget and index > groups[-1].end):
+            groups.append(Group([], index))
+            used = 0
+        groups[-1].tensors.append(name)
+        groups[-1].end = index
+        used += size
+    last = len(model.nodes) - 1
+    if not groups:
+        groups.append(Group([], last))
+    groups[-1].end = max(groups[-1].end, *(model.producer[o] for o in model.outputs if o in model.producer))
+    for group in groups:
+        later = {name for node in model.nodes[group.end + 1 :] for name in reads(node)} | set(model.outputs)
+        group.keep = [n for node in model.nodes[: group.end + 1] for n in node.output if n in later]
+    return groups
+
+
+class Reference:
+    """The float run and the local runs of one input.
+
+    `inputs`: the recorded input tensors by name. `device`: for each cut tensor, a function that gives the device's
+    values (float32, any shape of the right size). After `walk`, `specs` holds every traced tensor's shape and type,
+    and `outputs` the float run's outputs.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Mapping[str, Array],
+        device: Mapping[str, Callable[[], Array]],
+        sizes: Mapping[str, int],
+        budget: int = GROUP_BYTES,
+    ) -> None:
+        self.model = model
+        self.inputs = dict(inputs)
+        self.device = device
+        self.cut = set(device)
+        self.specs: dict[str, Spec] = {n: Spec(v.shape, v.dtype) for n, v in inputs.items()}
+        self.outputs: dict[str, Array] = {}
+        self._groups = plan(model, sizes, sizes, budget)
+        self.total = len(self._groups)
+
+    def walk(self) -> Iterator[dict[str, Array]]:
+        """The float values of each group's traced tensors, group by group."""
+        live: dict[str, Array] = dict(self.inputs)
+        done: set[str] = set()
+        for group in self._groups:
+            wanted = list(dict.fromkeys([*group.tensors, *(n for n in group.keep if n not in live)]))
+            values: dict[str, Array] = {}
+            if wanted:
+                values = run_part(self.model, part_for(self.model, wanted, done), done, live)
+            self.specs.update({name: Spec(value.shape, value.dtype) for name, value in values.items()})
+            live.update(values)
+            self.outputs.update({n: live[n] for n in self.model.outputs if n in live})
+            kept = set(group.keep) | set(self.inputs)
+            live = {name: value for name, value in live.items() if name in kept}
+            done.update(name for name in live if name not in self.inputs)
+            yield {name: values[name] for name in group.tensors}
+
+    def feed(self, name: str) -> Array:
+        """The device's values of a cut tensor, shaped and typed as the float model's."""
+        spec = self.specs[name]
+        return self.device[name]().reshape(spec.shape).astype(spec.dtype, copy=False)
+
+    def local(self, tensors: Sequence[str], weights: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """The local reference of these tensors: their regions, fed the device's own inputs.
+
+        A graph input has no region: its local reference is the recorded input.
+        """
+        inputs = {name: self.inputs[name] for name in tensors if name not in self.model.producer}
+        made = [name for name in tensors if name in self.model.producer]
+        if not made:
+            return inputs
+        part = part_for(self.model, made, self.cut)
+        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights)
+
+    def region(self, tensor: str) -> Part | None:
+        """The region that makes a tensor; None for a graph input."""
+        return part_for(self.model, [tensor], self.cut) if tensor in self.model.producer else None
+
+    def downstream(self, tensor: str, keep: Collection[str]) -> tuple[Runner, dict[str, Array]] | None:
+        """A session from `tensor` to the outputs that depend on it, and the other values that it needs.
+
+        Cut tensors in `keep` (those that don't depend on `tensor`) carry the device's values. None where `tensor`
+        reaches no output but itself.
+        """
+        below = downstream_of(self.model, tensor)
+        outputs = [name for name in self.model.outputs if name in below]
+        if not outputs:
+            return None
+        cut = {tensor} | {name for name in keep if name not in below}
+        part = part_for(self.model, outputs, cut)
+        feeds = {name: self.feed(name) for name in part.reads_cut if name != tensor}
+        feeds |= {name: self.inputs[name] for name in part.reads_inputs}
+        spec = self.specs[tensor]
+        typed = {**feeds, tensor: np.empty(0, spec.dtype)}
+        return Runner(self.model, part, cut, typed), feeds
+
+    def _feeds(self, part: Part) -> dict[str, Array]:
+        feeds = {name: self.feed(name) for name in part.reads_cut}
+        return feeds | {name: self.inputs[name] for name in part.reads_inputs}

@@ -1,0 +1,192 @@
+"""From trace files to device tensors: names, types and scales from the tables, and a status for what can't be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.types import Finding, ScaleSource, Status
+from tidegauge.errors import TidegaugeError
+from tidegauge.tidl import trace_names
+from tidegauge.tidl.tensor_table import TensorInfo
+from tidegauge.tidl.trace_names import TraceName
+
+Array = NDArray[Any]
+Reader = Callable[[], Any]
+
+
+@dataclass
+class DeviceTensor:
+    """A traced tensor of the device. `read` gives its bytes; None where there are none. `dims` as in manifests.
+
+    `dtype`, `scale`, `zero_point`: None where no table tells them; `low`, `high`: its range in calibration.
+    """
+
+    name: str
+    subgraph: str
+    data_id: int
+    file: str
+    dims: tuple[int, ...]
+    size: int
+    read: Reader | None
+    kind: str = ""
+    dtype: str | None = None
+    scale: float | None = None
+    zero_point: int | None = None
+    source: ScaleSource = "none"
+    low: float | None = None
+    high: float | None = None
+    status: Status = "ok"
+    reason: str = ""
+
+    @property
+    def count(self) -> int:
+        return prod(self.dims)
+
+    def codes(self) -> Array:
+        """The codes (or floats), flat. Raises `TidegaugeError` where the file has changed since it was measured."""
+        if self.read is None or self.dtype is None:
+            raise TidegaugeError(f"the trace of {self.name} can't be read", self.reason)
+        codes = np.frombuffer(self.read(), np.dtype(self.dtype).newbyteorder("<"))
+        if codes.size != self.count:
+            raise TidegaugeError(f"{self.file} has {codes.size} elements instead of {self.count}", "copy it again")
+        return codes
+
+
+def device_tensors(
+    sizes: Mapping[str, int],
+    readers: Mapping[str, Reader],
+    dtypes: Mapping[str, str],
+    subgraphs: Mapping[str, Subgraph],
+) -> tuple[list[DeviceTensor], list[Finding]]:
+    findings = [
+        Finding("scales_disagree", "warning", f"The compile contradicts itself about {text}.")
+        for subgraph in subgraphs.values()
+        for text in subgraph.conflicts
+    ]
+    groups: dict[tuple[str, int], list[tuple[str, TraceName]]] = {}
+    for file in sorted(sizes):
+        parsed = trace_names.parse(file)
+        if parsed is None or parsed.kind == "padded":
+            continue
+        subgraph = _subgraph_of(parsed.subgraph, subgraphs)
+        if subgraph is None:
+            known = ", ".join(subgraphs)
+            text = f"{file} is of the sub-graph {parsed.subgraph}; the tempDir knows only {known}."
+            findings.append(Finding("unknown_subgraph", "warning", text))
+            continue
+        groups.setdefault((subgraph, parsed.data_id), []).append((file, parsed))
+    tensors = []
+    for (name, data_id), files in sorted(groups.items()):
+        chosen = _choose(files, subgraphs[name].info(data_id))
+        tensors.append(_tensor(subgraphs[name], data_id, chosen, sizes, readers, dtypes))
+    tensors += _missing(subgraphs, set(groups))
+    return sorted(tensors, key=lambda t: (t.subgraph, t.data_id)), findings
+
+
+def _subgraph_of(name: str | None, subgraphs: Mapping[str, Subgraph]) -> str | None:
+    if name in subgraphs:
+        return name
+    # Names of SDK 8.6 and before don't tell the sub-graph.
+    return next(iter(subgraphs)) if name is None and len(subgraphs) == 1 else None
+
+
+def _choose(files: list[tuple[str, TraceName]], info: TensorInfo | None) -> list[tuple[str, TraceName]]:
+    """The board's files before the PC's; codes before floats, unless the tensor is a float one."""
+    if any(t.cpu for _, t in files):
+        files = [(f, t) for f, t in files if t.cpu]
+    wanted = "float" if info is not None and info.dtype == "float32" else "y"
+    return [(f, t) for f, t in files if t.kind == wanted] or files
+
+
+def _tensor(
+    subgraph: Subgraph,
+    data_id: int,
+    files: list[tuple[str, TraceName]],
+    sizes: Mapping[str, int],
+    readers: Mapping[str, Reader],
+    dtypes: Mapping[str, str],
+) -> DeviceTensor:
+    file, parsed = files[0]
+    info = subgraph.info(data_id)
+    tensor = DeviceTensor(
+        name=subgraph.names.get(data_id, (info.name if info else None) or ""),
+        subgraph=subgraph.name,
+        data_id=data_id,
+        file=file,
+        dims=parsed.dims,
+        size=sizes[file],
+        read=readers.get(file),
+        kind=subgraph.kinds.get(data_id, ""),
+    )
+    if len(files) > 1:
+        tensor.status, tensor.reason = (
+            "duplicate",
+            f"{len(files)} files claim this tensor: {', '.join(f for f, _ in files)}",
+        )
+        return tensor
+    if parsed.kind == "float":
+        tensor.dtype, tensor.scale, tensor.zero_point, tensor.source = "float32", 1.0, 0, "float"
+    elif info is not None and info.dtype not in (None, "float32"):
+        tensor.dtype, tensor.scale, tensor.zero_point = info.dtype, info.scale, info.zero_point
+        tensor.source = cast(ScaleSource, info.source if info.scale is not None else "none")
+        if info.problem:
+            tensor.reason = info.problem
+    else:
+        tensor.dtype = dtypes.get(file)
+    if info is not None:
+        tensor.low, tensor.high = info.minimum, info.maximum
+    _check_size(tensor)
+    return tensor
+
+
+def _check_size(tensor: DeviceTensor) -> None:
+    if tensor.read is None:
+        tensor.status, tensor.reason = "missing", "its trace stayed on the board; only its fingerprint was sent"
+        return
+    if tensor.dtype is None:
+        if tensor.size not in (tensor.count, 2 * tensor.count):
+            tensor.status, tensor.reason = (
+                "truncated",
+                f"{tensor.size} bytes for {tensor.count} elements of unknown type",
+            )
+        return
+    expected = trace_names.expected_bytes(tensor.dims, tensor.dtype)
+    if tensor.size < expected:
+        tensor.status, tensor.reason = "truncated", f"{tensor.size} bytes instead of {expected}"
+    elif tensor.size > expected:
+        tensor.status = "shape_mismatch"
+        tensor.reason = f"{tensor.size} bytes, but its name and type say {expected} (padding, or a stitched batch)"
+
+
+def _missing(subgraphs: Mapping[str, Subgraph], present: set[tuple[str, int]]) -> list[DeviceTensor]:
+    found = []
+    for subgraph in subgraphs.values():
+        for data_id in subgraph.expected:
+            if (subgraph.name, data_id) in present:
+                continue
+            info = subgraph.info(data_id)
+            found.append(
+                DeviceTensor(
+                    name=subgraph.names.get(data_id, ""),
+                    subgraph=subgraph.name,
+                    data_id=data_id,
+                    file="",
+                    dims=info.dims if info is not None and info.dims else (),
+                    size=0,
+                    read=None,
+                    kind=subgraph.kinds.get(data_id, ""),
+                    dtype=info.dtype if info else None,
+                    scale=info.scale if info else None,
+                    zero_point=info.zero_point if info else None,
+                    status="missing",
+                    reason="the compile has this layer, but no trace of it was taken",
+                )
+            )
+    return found

@@ -1,0 +1,87 @@
+"""The device's weights: the float ones, rounded. Known scales are used; else the usual schemes are tried.
+
+A region whose output one scheme predicts to within rounding is healthy, and its weight-quantisation loss is the
+difference between that scheme and the float weights. A fault can't hide behind a scheme: the candidates are few, fixed,
+and all close to the float weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.model import Model
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way to round weights symmetrically: `bits`, and one scale for the tensor or for each output channel."""
+
+    name: str
+    bits: int
+    per_channel: bool
+
+
+#: TIDL's schemes: `quantization_scale_type` 0 and 4, 8 bits and `params_16bit_names_list`, most usual first.
+SCHEMES = (
+    Scheme("int8", 8, False),
+    Scheme("int8 per channel", 8, True),
+    Scheme("int16", 16, False),
+    Scheme("int16 per channel", 16, True),
+)
+
+
+def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int]:
+    """The constant weights of these nodes, with the axis of their output channels. Biases aren't weights."""
+    found: dict[str, int] = {}
+    for index in nodes:
+        node = model.nodes[index]
+        if len(node.input) < 2 or node.input[1] not in model.weights:
+            continue
+        weight = model.weights[node.input[1]]
+        if weight.dtype.kind != "f" or weight.ndim < 2:
+            continue
+        if node.op_type == "Conv":
+            found[node.input[1]] = 0
+        elif node.op_type == "ConvTranspose":
+            found[node.input[1]] = 1
+        elif node.op_type == "Gemm":
+            transposed = any(a.name == "transB" and a.i for a in node.attribute)
+            found[node.input[1]] = 0 if transposed else 1
+        elif node.op_type == "MatMul":
+            found[node.input[1]] = weight.ndim - 1
+    return found
+
+
+def round_weights(weights: Array, axis: int, scheme: Scheme) -> Array:
+    """Weights as the device holds them: `round(w · scale) / scale` with scale = top code / largest magnitude."""
+    top = 2 ** (scheme.bits - 1) - 1
+    magnitude = np.abs(weights.astype(np.float64))
+    if scheme.per_channel:
+        others = tuple(i for i in range(weights.ndim) if i != axis)
+        peak = magnitude.max(axis=others, keepdims=True)
+    else:
+        peak = magnitude.max(keepdims=True)
+    scale = (top / np.where(peak > 0, peak, 1.0)).astype(np.float32).astype(np.float64)
+    return (np.clip(np.rint(weights * scale), -top, top) / scale).astype(weights.dtype)
+
+
+def round_to_scales(weights: Array, axis: int, scales: Sequence[float], bits: int) -> Array:
+    """The same with known scales: one, or one for each output channel. Raises `ValueError` for another number."""
+    if len(scales) not in (1, weights.shape[axis]):
+        raise ValueError(f"{len(scales)} weight scales for {weights.shape[axis]} channels")
+    shape = [-1 if i == axis else 1 for i in range(weights.ndim)]
+    scale = np.asarray(scales, np.float64).reshape(shape if len(scales) > 1 else [1] * weights.ndim)
+    top = 2 ** (bits - 1) - 1
+    return (np.clip(np.rint(weights * scale), -top, top) / scale).astype(weights.dtype)
+
+
+def rounded(model: Model, weights: Mapping[str, int], scheme: Scheme) -> dict[str, Array]:
+    """All these weights, rounded by one scheme."""
+    return {name: round_weights(model.weights[name], axis, scheme) for name, axis in weights.items()}
