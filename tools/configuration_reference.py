@@ -20,9 +20,9 @@ from tidegauge.profile import Profile
 HEAD = """\
 # Configuration
 
-Generated from the types in the code by `tools/configuration_reference.py`. Files are TOML. An unknown key is an error that
-names the nearest known one; a missing key, a wrong type or a value out of bounds is an error that names the key. Relative
-paths are relative to the folder of the file they stand in. Commented examples are in `agent_config/`.
+Generated from the types in the code by `tools/configuration_reference.py`. Files are TOML. An unknown key is an error
+that names the nearest known one; a missing key, a wrong type or a value out of bounds is an error that names the key.
+Relative paths are relative to the folder of the file they stand in. Commented examples are in `agent_config/`.
 """
 
 

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import logging
 import signal
-from pathlib import Path
 
 import msgspec
+from tidegauge.link.uplink import Uplink
+from tidegauge.spool.store import Spool
 
 from tidegauge import __version__
 from tidegauge.agent import board
@@ -26,9 +27,7 @@ from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.ticker import Ticker
 from tidegauge.files import write_durably
-from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
-from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +57,7 @@ class Agent:
         self._results_socket = socket
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
         self.pipeline = PipelineService(profile, config.runtime, socket, self.bus, self.metrics, self._logs)
-        self.shadow = ShadowService(
-            profile, config.shadow, self.pipeline, self.bus, self.metrics, self._logs, seed
-        )
+        self.shadow = ShadowService(profile, config.shadow, self.pipeline, self.bus, self.metrics, self._logs, seed)
         self.camera = CameraService(config.camera, self.pipeline, self.bus, self.metrics, self._logs)
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
         self.monitor = Monitor(config, profile, self.store, self.golden, self.shadow, self.bus, self.metrics)
@@ -80,9 +77,7 @@ class Agent:
         self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session, self._logs)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.pipeline)
-        self.server = MetricsServer(
-            config.metrics.host, config.metrics.port, self.metrics.render, self.ticker.health
-        )
+        self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self.ticker.health)
 
     def identity(self) -> Identity:
         """What runs now, with the reference's runtime once it is known."""

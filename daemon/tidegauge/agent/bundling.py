@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from tidegauge.spool.store import Spool
 
 from tidegauge.agent import board
 from tidegauge.agent.events import AlarmRaised, Evidence
@@ -16,7 +17,6 @@ from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
 from tidegauge.pipeline.messages import PipelineReady, TraceDone
 from tidegauge.profile import Profile
-from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import tensor_table, trace_names
 
@@ -60,9 +60,7 @@ def sha256_file(path: Path) -> str:
 def identify(device: str, profile: Profile, reference_runtime: str) -> Identity:
     """Read and hash what runs. `tempDir` beside the artifacts isn't part of what runs."""
     artifacts = {path.name: sha256_file(path) for path in sorted(Path(profile.artifacts).iterdir()) if path.is_file()}
-    return Identity(
-        device, profile, artifacts, sha256_file(Path(profile.model)), board.versions(), reference_runtime
-    )
+    return Identity(device, profile, artifacts, sha256_file(Path(profile.model)), board.versions(), reference_runtime)
 
 
 def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured: Captured, privacy: str) -> str:
@@ -141,11 +139,11 @@ def _trace(writer: BundleWriter, path: Path, elements: dict[int, str], full: boo
     dtype = "float32" if name.kind == "float" else elements.get(name.data_id)
     sha256, xxh3 = digest_file(path)
     size = path.stat().st_size
-    whole = dtype is not None and size > 0 and size % np.dtype(dtype).itemsize == 0
+    whole = dtype is not None and size > 0 and size % np.dtype(dtype).itemsize == 0  # a cut one is told by its size
     blob: Blob | None = writer.add_file(path, "zstd") if full else None
     return Trace(
         file=path.name,
-        subgraph=name.subgraph,
+        subgraph=name.subgraph or "",
         data_id=name.data_id,
         kind="float" if name.kind == "float" else "y",
         dims=name.dims,
@@ -153,6 +151,6 @@ def _trace(writer: BundleWriter, path: Path, elements: dict[int, str], full: boo
         size=size,
         sha256=sha256,
         xxh3_128=xxh3,
-        fingerprint=fingerprint(np.memmap(path, dtype=dtype, mode="r")) if whole else None,
+        fingerprint=fingerprint(np.memmap(path, np.dtype(dtype), "r")) if dtype is not None and whole else None,
         blob=blob,
     )

@@ -13,6 +13,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegauge.spool.store import Spool
+
 from tidegauge.agent import board
 from tidegauge.agent.bundling import Captured, Identity, build_bundle
 from tidegauge.agent.bus import Bus
@@ -27,7 +29,6 @@ from tidegauge.clocks import wall
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
-from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +103,7 @@ class CaptureService:
         if not config.enabled:
             raise Refused("captures are switched off (key `capture.enabled`)")
         taken = self._store.state.captures
-        why = refusal(
-            taken, alarm.cause.detector, wall(), config.per_hour, config.per_day, config.per_cause_hour
-        )
+        why = refusal(taken, alarm.cause.detector, wall(), config.per_hour, config.per_day, config.per_cause_hour)
         if why is not None:
             raise Refused(why)
         await asyncio.to_thread(self._check_board)
@@ -202,4 +201,3 @@ class CaptureService:
                     return (await self._pipeline.run_tensor(input_path, -1)).digest
                 except PipelineUnavailable:
                     continue  # it went down again under the request: wait for the next generation
-

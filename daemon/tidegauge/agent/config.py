@@ -153,7 +153,9 @@ def load(path: Path) -> Loaded:
         artifacts=str(profile_path.parent / profile.artifacts),
     )
     if not Path(profile.model).is_file():
-        raise ConfigurationError(f"{profile_path}: key `model` names {profile.model}, which does not exist", "correct it")
+        raise ConfigurationError(
+            f"{profile_path}: key `model` names {profile.model}, which does not exist", "correct it"
+        )
     if not Path(profile.artifacts).is_dir():
         raise ConfigurationError(
             f"{profile_path}: key `artifacts` names {profile.artifacts}, which is not a folder",

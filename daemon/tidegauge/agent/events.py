@@ -6,6 +6,7 @@ import msgspec
 
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Monotonic
+from tidegauge.detectors.alarm import Alarm
 from tidegauge.pipeline.messages import FrameDone, LossMeasured, PipelineReady, ShadowReady
 
 
@@ -79,6 +80,7 @@ class GoldenRoundEnded(msgspec.Struct, frozen=True):
     checked: int
     device: tuple[int, ...]
     reference: tuple[int, ...]
+    alarms: tuple[Alarm, ...]
     problem: str
 
 

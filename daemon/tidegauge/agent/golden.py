@@ -1,7 +1,7 @@
 """The known-answer test: the golden input tensors, run on both sides, on a timer and when somebody asks.
 
-The same artifacts on the same input give the same bits, so a difference needs no statistics. Tensors lie as raw files in
-the state folder; which digests are accepted is the monitor's business.
+The same artifacts on the same input give the same bits, so a difference needs no statistics. Tensors lie as raw files
+in the state folder; which digests are accepted is the monitor's business.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.shadow import ShadowService, ShadowUnavailable
 from tidegauge.agent.state import Golden, StateStore
 from tidegauge.clocks import monotonic
+from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
 from tidegauge.files import sync_folder, write_durably
 
 log = logging.getLogger(__name__)
+
+#: One golden run on both sides, queueing included.
+GOLDEN_SECONDS = 60.0
 
 
 class GoldenService:
@@ -62,33 +67,40 @@ class GoldenService:
 
     async def _round(self) -> GoldenRoundEnded:
         started = monotonic()
-        checked = 0
-        device: list[int] = []
-        reference: list[int] = []
-        problem = ""
+        checked, problem = 0, ""
+        wrong: dict[str, list[int]] = {"device": [], "reference": []}
+        alarms: list[Alarm] = []
         for golden in self._store.state.golden:
             try:
-                wrong_device, wrong_reference = await self._check(golden)
+                found = await self._check(golden)
             except (PipelineUnavailable, ShadowUnavailable, TimeoutError) as error:
                 problem = str(error) or "the golden run took too long"
                 log.warning("known-answer test of tensor %d: %s", golden.index, problem)
                 break
             checked += 1
-            if wrong_device:
-                device.append(golden.index)
-            if wrong_reference:
-                reference.append(golden.index)
-        return GoldenRoundEnded(started, checked, tuple(device), tuple(reference), problem)
+            for side, alarm in found:
+                wrong[side].append(golden.index)
+                alarms.append(alarm)
+        return GoldenRoundEnded(
+            started, checked, tuple(wrong["device"]), tuple(wrong["reference"]), tuple(alarms), problem
+        )
 
-    async def _check(self, golden: Golden) -> tuple[bool, bool]:
+    async def _check(self, golden: Golden) -> list[tuple[str, Alarm]]:
         """Run one tensor; run it again where an answer differs, since a single flip is no finding by itself."""
-        wrong_device, wrong_reference = True, True
-        for _ in range(2):
-            deadline = 60.0
-            evidence = await self._shadow.golden(self.path(golden), golden.index, deadline)
-            wrong_device &= evidence.digest != golden.device_digest
-            wrong_reference &= evidence.measured.reference_digest != golden.reference_digest
+        sides = {
+            "device": KnownAnswer("device", {golden.index: golden.device_digest}),
+            "reference": KnownAnswer("reference", {golden.index: golden.reference_digest}),
+        }
+        alarms: list[tuple[str, Alarm]] = []
+        for _ in range(STRIKES):
+            evidence = await self._shadow.golden(self.path(golden), golden.index, GOLDEN_SECONDS)
             self._bus.emit(GoldenChecked(golden.index, evidence))
-            if not wrong_device and not wrong_reference:
+            digests = {"device": evidence.digest, "reference": evidence.measured.reference_digest}
+            right = {"device": golden.device_digest, "reference": golden.reference_digest}
+            for side, known in sides.items():
+                alarm = known.update(golden.index, digests[side])
+                if alarm is not None:
+                    alarms.append((side, alarm))
+            if digests == right:
                 break
-        return wrong_device, wrong_reference
+        return alarms

@@ -13,7 +13,6 @@ from collections import deque
 
 import numpy as np
 
-from tidegauge.agent.acceptance import acceptance_for
 from tidegauge.agent.bundling import Identity
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
@@ -37,7 +36,7 @@ from tidegauge.attribution import Observables, attribute
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import monotonic, wall
 from tidegauge.detectors import invariants
-from tidegauge.detectors.acceptance import Accepted, Rejected
+from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected, worse_than
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
@@ -63,7 +62,8 @@ class Monitor:
     ) -> None:
         self._config, self._profile, self._store = config, profile, store
         self._golden, self._shadow, self._bus, self._metrics = golden, shadow, bus, metrics
-        self._acceptance = acceptance_for(config)
+        self._acceptance = Acceptance(rules(config))
+        self._previous: Accepted | None = None
         self._streams: Streams | None = None
         self._failed = False
         self._recent: deque[Evidence] = deque(maxlen=RECENT)
@@ -86,6 +86,7 @@ class Monitor:
         if not same:
             if state.artifacts:
                 log.warning("artifacts or model have changed: the accepted reference is void, a new acceptance starts")
+                self._previous = state.accepted
             self._store.update(
                 artifacts=identity.artifacts_sha256,
                 model=identity.model,
@@ -166,7 +167,11 @@ class Monitor:
         self._store.update(accepted=accepted, golden=golden, streams=None)
         self._golden.forget_others()
         self._streams = Streams(accepted, None)
-        log.info("accepted: mean loss %.4f, limit m0 %.4f, block of %d samples", accepted.mean, accepted.m0, accepted.block)
+        if self._previous is not None and (alarm := worse_than(self._previous, accepted)) is not None:
+            self._suspect(alarm)
+        log.info(
+            "accepted: mean loss %.4f, limit m0 %.4f, block of %d samples", accepted.mean, accepted.m0, accepted.block
+        )
         self._bus.emit(GoldenWanted("a new reference was accepted"))
 
     def _reject(self, alarm: Alarm) -> None:
@@ -205,20 +210,17 @@ class Monitor:
         self._golden_evidence[event.index] = event.evidence
         if self._streams is not None or self._failed:
             return
-        limit = self._config.golden.max_loss or self._config.acceptance.max_loss
-        loss = event.evidence.measured.loss
-        if loss > limit:
-            text = f"loss {loss:.3f} on golden tensor {event.index} is above {limit:g} (key `golden.max_loss`)"
-            self._reject(Alarm("acceptance", text, {"golden_loss": loss, "max_loss": limit}))
+        rejected = self._acceptance.golden(event.index, event.evidence.measured.loss)
+        if rejected is not None:
+            self._reject(Alarm("acceptance", rejected.reason, rejected.evidence))
 
     def _on_round(self, event: GoldenRoundEnded) -> None:
         model = self._metrics.model
         for side, wrong in (("device", event.device), ("reference", event.reference)):
             self._metrics.known_answer.labels(model, side, "ok").inc(event.checked - len(wrong))
             self._metrics.known_answer.labels(model, side, "mismatch").inc(len(wrong))
-            if wrong:
-                text = f"{side} answers differ on golden tensors {', '.join(map(str, wrong))}, twice running"
-                self._suspect(Alarm(f"known_answer_{side}", text, {"mismatches": float(len(wrong))}))
+        for alarm in event.alarms:
+            self._suspect(alarm)
         if self._suspicion.round_ended(event):
             self._conclude(event)
         elif self._suspicion.suspects:
@@ -290,6 +292,24 @@ class Monitor:
         if not pool and not only_golden:
             pool = [*self._recent, *wrong]
         return max(pool, key=lambda each: each.measured.loss, default=None)
+
+
+def rules(config: AgentConfig) -> AcceptanceRules:
+    """What the acceptance goes by, from the keys of four tables."""
+    acceptance, detector = config.acceptance, config.detector
+    return AcceptanceRules(
+        samples=acceptance.samples,
+        max_loss=acceptance.max_loss,
+        golden_max_loss=config.golden.max_loss,
+        tolerance=acceptance.tolerance,
+        minimum=acceptance.minimum,
+        symptom_samples=acceptance.symptom_samples,
+        nmse_quantile=acceptance.nmse_quantile,
+        gap=config.shadow.gap_mean,
+        false_alarms_per_year=detector.false_alarms_per_year,
+        block=detector.block,
+        alpha=detector.alpha,
+    )
 
 
 def _level(evidence: Evidence) -> float:

@@ -23,7 +23,9 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 class MetricsServer:
     """Start with `start()`, which returns when the port is bound; stop with `stop()`."""
 
-    def __init__(self, host: str, port: int, render: Callable[[], bytes], health: Callable[[], tuple[bool, str]]) -> None:
+    def __init__(
+        self, host: str, port: int, render: Callable[[], bytes], health: Callable[[], tuple[bool, str]]
+    ) -> None:
         self._host, self._port = host, port
         self._render, self._health = render, health
         self._snapshot = b""

@@ -1,7 +1,7 @@
 """What the agent must not forget: one versioned document, replaced atomically.
 
-A file that can't be read is set aside (`state.json.corrupt-<time>`) and start-up continues with a new acceptance; a file of
-another schema version likewise, since evidence of unknown meaning is worse than none.
+A file that can't be read is set aside (`state.json.corrupt-<time>`) and start-up continues with a new acceptance; a
+file of another schema version likewise, since evidence of unknown meaning is worse than none.
 """
 
 from __future__ import annotations

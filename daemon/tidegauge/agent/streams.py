@@ -1,8 +1,8 @@
 """The two statistical detectors of one model: the product loss, and unusually large tensor errors. Pure.
 
-Each stream is a block mean followed by a betting e-detector (DESIGN §6.3). The second sees, for each sample, whether its
-NMSE exceeds the acceptance's upper quantile; a sample whose NMSE is undefined counts as exceeding, since an output that
-can't be compared is not a healthy one.
+Each stream is a block mean followed by a betting e-detector (DESIGN §6.3). The second sees, for each sample, whether
+its NMSE exceeds the acceptance's upper quantile; a sample whose NMSE is undefined counts as exceeding, since an
+output that can't be compared is not a healthy one.
 """
 
 from __future__ import annotations

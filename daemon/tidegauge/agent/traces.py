@@ -1,8 +1,8 @@
 """Collecting trace files while the accelerator writes them.
 
-TIDL opens, closes and reopens a file and appends to it in pieces, so that a close says nothing: a trace is complete when
-the next one has been opened, or the run has returned. Complete ones are moved out at once, since the trace folder is
-usually RAM and a full one hangs the C7x.
+TIDL opens, closes and reopens a file and appends to it in pieces, so that a close says nothing: a trace is complete
+when the next one has been opened, or the run has returned. Complete ones are moved out at once, since the trace
+folder is usually RAM and a full one hangs the C7x.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ EXTRAS = {
     "onnxruntime": "pc",
     "plotly": "collector",
     "sqlalchemy": "collector",
+    "tomli_w": "demo",
     "uvicorn": "collector",
 }
 

@@ -6,9 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tidegauge.errors import TidegaugeError
@@ -70,5 +69,3 @@ async def running(
 def tidegauge(*arguments: str) -> list[str]:
     """The command line of this same installation."""
     return [sys.executable, "-m", "tidegauge", *arguments]
-
-
