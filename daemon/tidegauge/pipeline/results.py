@@ -162,6 +162,10 @@ class ResultServer:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        except OSError as error:  # no descriptor left: those who are connected are served on
+            print(f"{self._path}: no more clients are taken ({error})", file=sys.stderr)
+            self._selector.unregister(self._listener)
+            return
         if len(self._clients) >= MAX_CLIENTS:
             print(f"{self._path}: a client was refused, {MAX_CLIENTS} are connected", file=sys.stderr)
             sock.close()

@@ -1,17 +1,19 @@
-"""A runtime session in a worker: opened and closed around a block, its faults sorted by kind, its runs timed."""
+"""The device session in a worker: opened and closed around a block, its faults sorted by kind, its runs timed."""
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-from tidegauge.runtimes.factory import open_device
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.process import FailureKind, WorkerFault
 from tidegauge.profile import Profile
+from tidegauge.runtimes.factory import open_device
 from tidegauge.runtimes.session import Array, Offload, Session
+from tidegauge.tidl.offload import NotOffloaded
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def device_session(profile: Profile, module: str, debug_level: int) -> Iterator[
     try:
         session = open_device(profile, module, debug_level)
     except TidegaugeError as error:
-        raise _fault(error, FailureKind.OPEN_FAILED) from error
+        raise _fault(error, FailureKind.OPEN_FAILED) from None
     try:
         yield session
     finally:
@@ -36,20 +38,9 @@ def timed_run(session: Session, tensors: Mapping[str, Array]) -> tuple[float, li
     try:
         answer = session.run(tensors)
     except TidegaugeError as error:
-        raise _fault(error, FailureKind.DEVICE_ERROR) from error
+        raise _fault(error, FailureKind.DEVICE_ERROR) from None
     seconds = time.perf_counter() - started
-    outputs = []
-    for spec in session.outputs:
-        array = answer[spec.name]
-        if array.shape != spec.shape or array.dtype != spec.dtype:
-            got, wanted = f"{array.dtype} {list(array.shape)}", f"{spec.dtype} {list(spec.shape)}"
-            raise WorkerFault(
-                FailureKind.DEVICE_ERROR,
-                f"output {spec.name} came as {got} instead of {wanted}",
-                "compile the model again with fixed shapes for this SDK",
-            )
-        outputs.append(array)
-    return seconds, outputs
+    return seconds, [answer[spec.name] for spec in session.outputs]
 
 
 def proven_offload(session: Session) -> Offload:
@@ -57,7 +48,7 @@ def proven_offload(session: Session) -> Offload:
     try:
         offload = session.offload()
     except TidegaugeError as error:
-        raise _fault(error, FailureKind.NOT_OFFLOADED) from error
+        raise _fault(error, FailureKind.NOT_OFFLOADED) from None
     if offload is None:
         raise WorkerFault(
             FailureKind.NOT_OFFLOADED,
@@ -68,7 +59,13 @@ def proven_offload(session: Session) -> Offload:
 
 
 def _fault(error: TidegaugeError, kind: FailureKind) -> WorkerFault:
-    # By class name: each runtime module may be absent on a board, its errors with it.
-    if type(error).__name__ == "NotOffloaded":
+    """The error by its kind. Its traceback goes to the log and lets go of what its frames hold: a runtime's session
+    that is still referenced there would outlive `close`."""
+    traceback.print_exception(error, file=sys.stderr)
+    failed: BaseException | None = error
+    while failed is not None:
+        traceback.clear_frames(failed.__traceback__)
+        failed = failed.__cause__ or failed.__context__
+    if isinstance(error, NotOffloaded):
         kind = FailureKind.NOT_OFFLOADED
     return WorkerFault(kind, error.problem, error.cure)

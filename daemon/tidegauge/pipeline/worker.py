@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tidegauge.errors import TidegaugeError
 from tidegauge.losses.output_stats import output_stats, summary
 from tidegauge.runtimes.factory import libraries
 
@@ -31,7 +32,7 @@ from tidegauge.pipeline.messages import (
     Stop,
     TensorDone,
 )
-from tidegauge.pipeline.preprocess import input_tensor
+from tidegauge.pipeline.preprocess import check_preprocess, input_tensor
 from tidegauge.pipeline.process import (
     FailureKind,
     WorkerFault,
@@ -152,6 +153,12 @@ class PipelineWorker:
 def check_profile(profile: Profile, session: Session) -> None:
     """Raise WorkerFault unless the profile's picture and output are the model's."""
     preprocess, inputs = profile.preprocess, session.inputs
+    try:
+        check_preprocess(preprocess)
+    except TidegaugeError as error:
+        raise WorkerFault(
+            FailureKind.PROFILE_MISMATCH, f"profile {profile.name}: {error.problem}", error.cure
+        ) from error
     if len(inputs) != 1:
         names = ", ".join(spec.name for spec in inputs)
         raise WorkerFault(
