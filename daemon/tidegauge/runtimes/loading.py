@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidegauge.errors import TidegaugeError
 from tidegauge.runtimes.errors import RuntimeFault
 
 #: TI's libraries that decide what an inference computes.
@@ -55,7 +56,11 @@ def exceptions_of(module: Any) -> tuple[type[Exception], ...]:
         for place in places
         if place is not None
         for value in vars(place).values()
-        if isinstance(value, type) and issubclass(value, Exception) and value is not Exception
+        if isinstance(value, type)
+        and issubclass(value, Exception)
+        and value is not Exception
+        # one with a cure of its own goes through as it is
+        and not issubclass(value, TidegaugeError)
     }
     return (RuntimeError, ValueError, TypeError, OSError, *sorted(own, key=lambda kind: kind.__name__))
 

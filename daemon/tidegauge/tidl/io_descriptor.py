@@ -38,6 +38,7 @@ _OUTPUT_FIELDS = (
 )
 _OUTPUT_TAIL = ("zero_point", "layout", "size", "valid_dims")
 _INT32 = range(-(1 << 31), 1 << 31)
+_FLOAT_MAX = (2 - 2**-23) * 2.0**127
 
 Dims = tuple[int, int, int, int, int, int]
 Pads = tuple[int, int, int, int, int]
@@ -115,7 +116,7 @@ def parse(data: bytes) -> IoDescriptor:
 
 
 def pack(descriptor: IoDescriptor) -> bytes:
-    """The file's 94616 bytes. Raises FormatError for what the struct has no room for."""
+    """The file's 94616 bytes; scales become float32. Raises FormatError for what the struct has no room for."""
     inputs, outputs = descriptor.inputs, descriptor.outputs
     if len(inputs) > MAX_INPUTS or len(outputs) > MAX_OUTPUTS:
         raise FormatError(f"tidl_io_1.bin: room for {MAX_INPUTS} inputs and {MAX_OUTPUTS} outputs", "split the model")
@@ -259,7 +260,7 @@ def _integers(values: Sequence[int], length: int) -> bytes:
 
 def _floats(items: Sequence[IoTensor], length: int) -> bytes:
     values = [item.scale for item in items]
-    if not all(abs(value) < 3.4e38 for value in values):
+    if not all(abs(value) <= _FLOAT_MAX for value in values):
         raise FormatError("tidl_io_1.bin: a scale is not finite or too large for float32", "correct the scale")
     return struct.pack(f"<{length}f", *values, *(0.0,) * (length - len(values)))
 
@@ -270,7 +271,10 @@ def _names(items: Sequence[IoTensor], length: int) -> bytes:
 
 def _padded(items: Sequence[IoTensor]) -> Iterator[bytes]:
     for item in items:
-        name = item.name.encode()
+        try:
+            name = item.name.encode()
+        except UnicodeEncodeError:
+            raise FormatError(f"tidl_io_1.bin: the name {item.name[:40]!r} is not text", "rename it") from None
         if len(name) >= NAME_BYTES or b"\0" in name:
             raise FormatError(f"tidl_io_1.bin: the name {item.name[:40]!r} is longer than 511 bytes", "rename it")
         yield name.ljust(NAME_BYTES, b"\0")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegauge.tidl.offload import NotOffloaded, prove_onnx, prove_tflite
+from tidegauge.tidl.remote_log import LogCause, LogLine, cause, parse
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[C7x_1 ]      4.751024 s: APP: Init ... !!!\r\n", LogLine("C7x_1", 4.751024, "APP: Init ... !!!")),
+        ("[MCU1_0]      4.000001 s:  VX_ZONE_INIT:Enabled", LogLine("MCU1_0", 4.000001, " VX_ZONE_INIT:Enabled")),
+        ("877117.684797 s: GTC Frequency = 200 MHz", LogLine(None, 877117.684797, "GTC Frequency = 200 MHz")),
+        ("MEM: Init ... !!!", LogLine(None, None, "MEM: Init ... !!!")),
+        ("[C7x_1 ] no time", LogLine("C7x_1", None, "no time")),
+        ("", LogLine(None, None, "")),
+    ],
+)
+def test_core_time_and_text(line: str, expected: LogLine) -> None:
+    assert parse(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("bbai64_size_and_version_mismatch.txt", [LogCause.DESCRIPTOR_SIZE, *[LogCause.CREATE_FAILED] * 2]),
+        ("issue101_node_create_failed.txt", [LogCause.CREATE_FAILED]),
+        ("issue66_am62a_tflite_size_mismatch.txt", [LogCause.DESCRIPTOR_SIZE]),
+        ("gstplugins216_onnx_start.txt", []),
+        ("remote_log_c7x_tidl_perf.txt", []),
+        ("remote_log_j721s2_c7x1.txt", []),
+    ],
+)
+def test_causes_in_real_logs(samples: Path, file: str, expected: list[LogCause]) -> None:
+    lines = (samples / "logs" / file).read_text(errors="replace").splitlines()
+    found = [known for line in lines if (known := cause(parse(line).text))]
+    assert found[: len(expected)] == expected
+    assert bool(found) is bool(expected), "a good start must name no fault"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Network version - 0x20240719, Expected version - 0x20250821", LogCause.NETWORK_VERSION),
+        ("Failed to Allocate memory record 5 @ space = 17 and size = 99 !!!", LogCause.C7X_MEMORY),
+        ("FOPEN : Could not open file /tmp/C7x_1_tidl_trace.y", LogCause.TRACE_FILE),
+        ("EP Error boom when using ['TIDLExecutionProvider']", LogCause.CPU_FALLBACK),
+        ("Could not open a. Entire model will run on ARM without any delegation to TIDL !", LogCause.NO_ALLOWED_NODES),
+        ("APP_LOG: ERROR: Unable to map memory @ 0xa2000000 of size 3288576 bytes !!!", LogCause.SHARED_MEMORY),
+        ("Invalid Layer Name  /multi_level_conv_obj.2/Conv_output_0", LogCause.LAYER_NAME),
+        ("VX_ZONE_ERROR:Enabled", None),
+        ("VX_ZONE_ERROR:[vxMapUserDataObject:476] Invalid user data object reference", LogCause.OPENVX_ERROR),
+        ("APP: Init ... Done !!!", None),
+    ],
+)
+def test_causes(text: str, expected: LogCause | None) -> None:
+    assert cause(text) is expected
+
+
+def test_every_cause_has_a_word_and_a_cure() -> None:
+    assert len({known.word for known in LogCause}) == len(LogCause)
+    assert all(known.cure for known in LogCause)
+
+
+STAMPS = {
+    "ts:run_start": 100,
+    "ts:run_end": 900,
+    "ts:subgraph_subgraph_0_copy_in_start": 110,
+    "ts:subgraph_subgraph_0_proc_start": 200,
+    "ts:subgraph_subgraph_0_proc_end": 800,
+}
+PROVIDERS = ["TIDLExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_a_proven_offload() -> None:
+    proof = prove_onnx(PROVIDERS, STAMPS, virtual=True)
+    assert (proof.provider, proof.subgraphs, proof.nodes, proof.virtual) == (PROVIDERS[0], ("subgraph_0",), -1, True)
+    proof = prove_tflite(["DELEGATE", "SOFTMAX", "DELEGATE"], STAMPS)
+    assert (proof.subgraphs, proof.nodes, proof.virtual) == (("subgraph_0",), 2, False)
+
+
+@pytest.mark.parametrize(
+    ("providers", "stamps"),
+    [
+        (["CPUExecutionProvider"], STAMPS),
+        (list(reversed(PROVIDERS)), STAMPS),
+        ([], STAMPS),
+        (PROVIDERS, {}),
+        (PROVIDERS, {key: value for key, value in STAMPS.items() if "subgraph" not in key}),
+        (PROVIDERS, STAMPS | {"ts:subgraph_subgraph_0_proc_end": 200}),
+        (PROVIDERS, dict.fromkeys(STAMPS, 0)),
+    ],
+)
+def test_no_proof_no_offload(providers: list[str], stamps: dict[str, int]) -> None:
+    with pytest.raises(NotOffloaded):
+        prove_onnx(providers, stamps)
+
+
+def test_a_delegate_without_work_is_no_offload() -> None:
+    with pytest.raises(NotOffloaded, match="DELEGATE"):
+        prove_tflite(["CONV_2D"], STAMPS)
+    with pytest.raises(NotOffloaded, match="processing"):
+        prove_tflite(["DELEGATE"], {"ts:run_start": 1})
