@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import sys
 import threading
 from collections import deque
@@ -21,7 +20,8 @@ from tidegauge.camera.faults import CameraFault
 from tidegauge.camera.open import open_source
 from tidegauge.camera.source import FrameSource, Picture
 from tidegauge.clocks import Monotonic, monotonic
-from tidegauge.pipeline.channel import Channel, ChannelClosed
+from tidegauge.errors import TidegaugeError
+from tidegauge.pipeline.channel import BadMessage, Channel, ChannelClosed
 from tidegauge.pipeline.layout import Region, RingSpec, align
 from tidegauge.pipeline.messages import (
     CameraCommand,
@@ -34,6 +34,7 @@ from tidegauge.pipeline.messages import (
     StartCamera,
     Stop,
 )
+from tidegauge.pipeline.process import Exit, prepare_signals
 from tidegauge.pipeline.ring import Ring
 from tidegauge.tensors import TensorSpec
 
@@ -60,11 +61,7 @@ class Gone(msgspec.Struct, frozen=True):
     closed: bool
 
 
-class Terminated(msgspec.Struct, frozen=True):
-    """SIGTERM."""
-
-
-Event = Opened | Ended | Gone | Terminated | CameraFault | StartCamera | Stop
+Event = Opened | Ended | Gone | CameraFault | StartCamera | Stop
 
 
 class Slots:
@@ -186,6 +183,8 @@ class Receiver:
                     self._events.put(message)
         except CameraFault as fault:
             self._events.put(fault)
+        except BadMessage as error:
+            self._events.put(bad_message(error))
         except ChannelClosed:
             closed = True
         finally:
@@ -200,12 +199,12 @@ def read_deadline(config: CameraConfig) -> float:
 class Worker:
     """The main thread: deadlines, and the end."""
 
-    def __init__(self, start: StartCamera, channel: Channel[CameraCommand], events: queue.SimpleQueue[Event]) -> None:
+    def __init__(self, start: StartCamera, channel: Channel[CameraCommand]) -> None:
         self._config = start.camera
         self._channel = channel
-        self._events = events
-        self._reader = Reader(start, channel, events)
-        self._receiver = Receiver(channel, self._reader.slots, events)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._reader = Reader(start, channel, self._events)
+        self._receiver = Receiver(channel, self._reader.slots, self._events)
         self._opened = False
         self._ended = False
         self._thread = threading.Thread(target=self._reader.run, name="reader", daemon=True)
@@ -220,7 +219,7 @@ class Worker:
             return fail(self._channel, fault)
         self._reader.stopping.set()
         self._thread.join(CLOSE_GRACE)
-        return 0
+        return Exit.CLEAN
 
     def _loop(self) -> None:
         while True:
@@ -236,7 +235,7 @@ class Worker:
                     self._opened = True
                 case Ended():
                     self._ended = True
-                case Gone(closed=True) | Stop() | Terminated():
+                case Gone(closed=True) | Stop():
                     return
                 case Gone(who="reader") if self._ended:
                     pass
@@ -268,44 +267,50 @@ class Worker:
         )
 
 
+def bad_message(error: BadMessage) -> CameraFault:
+    return CameraFault("protocol", f"the agent's message is not understood ({error})", "restart the agent")
+
+
 def fail(channel: Channel[CameraCommand], fault: CameraFault) -> int:
     """Tell the agent why this worker ends; returns the exit code."""
     try:
         channel.send(Failed(fault.kind, fault.problem, fault.cure))
     except ChannelClosed:
         print(f"camera worker: {fault}", file=sys.stderr)
-    return 1
+    return Exit.FAILED
 
 
-def first_message(channel: Channel[CameraCommand]) -> StartCamera | None:
-    """What to open; None to end at once. Raises `CameraFault` for anything else."""
-    message, _ = channel.receive()
+def first_message(channel: Channel[CameraCommand]) -> StartCamera:
+    """What to open. Raises ChannelClosed on a `Stop` that came first, `CameraFault` for anything else."""
+    try:
+        message, _ = channel.receive()
+    except BadMessage as error:
+        raise bad_message(error) from error
     if isinstance(message, Stop):
-        return None
+        raise ChannelClosed
     if not isinstance(message, StartCamera) or message.slots < 1:
         raise CameraFault("protocol", f"expected StartCamera with slots, got {message}", "report this fault")
     return message
 
 
 def run() -> int:
-    channel: Channel[CameraCommand] = Channel.from_environment(CameraCommand)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    try:
+        channel: Channel[CameraCommand] = Channel.from_environment(CameraCommand)
+    except TidegaugeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    # SIGTERM ends the receiver as if the agent had gone; SIGINT is ignored.
+    prepare_signals(channel)
     try:
         start = first_message(channel)
     except ChannelClosed:
-        return 0
+        return Exit.CLEAN
     except CameraFault as fault:
         return fail(channel, fault)
-    if start is None:
-        return 0
-    # `SimpleQueue.put` is safe in a signal handler, which runs in the main thread between two of its steps.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: events.put(Terminated()))
-    return Worker(start, channel, events).run()
+    return Worker(start, channel).run()
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole process group; the agent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = run()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,0 +1,176 @@
+"""The camera worker against a real RTSP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegauge.camera.config import CameraConfig
+from tidegauge.pipeline.channel import AgentChannel
+from tidegauge.pipeline.layout import Region
+from tidegauge.pipeline.messages import (
+    CameraEvent,
+    CameraReady,
+    Failed,
+    FrameDropped,
+    FrameReady,
+    SlotFree,
+    StartCamera,
+    Stop,
+)
+from tidegauge.pipeline.ring import Ring
+from tidegauge.pipeline.spawn import spawn
+from tidegauge.tensors import TensorSpec
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+NEEDS = (
+    "needs Debian's python3-gi, gir1.2-gst-rtsp-server-1.0 and gstreamer1.0-plugins-base, -good, -bad, -ugly"
+    " (tools/servers installs them)"
+)
+
+
+class RtspServer:
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.url = f"rtsp://127.0.0.1:{port}/camera"
+
+
+@pytest.fixture
+def rtsp_server() -> Iterator[RtspServer]:
+    script = Path(__file__).with_name("rtsp_server.py")
+    if not Path(SYSTEM_PYTHON).exists():
+        missing(SYSTEM_PYTHON)
+    with subprocess.Popen(
+        [SYSTEM_PYTHON, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")},
+    ) as process:
+        try:
+            line = first_line(process)
+            if not line:
+                process.kill()
+                assert process.stderr is not None
+                missing(process.stderr.read().strip())
+            yield RtspServer(process, int(line))
+        finally:
+            process.kill()
+
+
+def first_line(process: subprocess.Popen[str], timeout: float = 20.0) -> str:
+    """What the server prints first; empty where it ends or stays silent."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline() if selector.select(timeout) else ""
+
+
+def missing(reason: str) -> None:
+    """Skip, but never in CI: there the server is installed, and a skip would hide that nothing was tested."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{NEEDS}: {reason}")
+    pytest.skip(f"{NEEDS}: {reason}")
+
+
+class Camera:
+    """The agent's side: keeps the ring, gives each slot back."""
+
+    def __init__(self, process: asyncio.subprocess.Process, channel: AgentChannel[Any]) -> None:
+        self.process = process
+        self.channel = channel
+
+    async def receive(self, timeout: float = 20.0) -> tuple[Any, int | None]:
+        message, fd = await asyncio.wait_for(self.channel.receive(), timeout)
+        while isinstance(message, FrameDropped):
+            message, fd = await asyncio.wait_for(self.channel.receive(), timeout)
+        if isinstance(message, FrameReady):
+            await self.channel.send(SlotFree(message.slot))
+        return message, fd
+
+
+@asynccontextmanager
+async def camera_worker(config: CameraConfig, log: Path) -> AsyncIterator[Camera]:
+    process, channel = await spawn("tidegauge.camera.worker", CameraEvent, environment={}, log=log)
+    try:
+        await channel.send(StartCamera(1, config, 4))
+        yield Camera(process, channel)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        channel.close()
+
+
+def test_frames_of_a_real_stream(rtsp_server: RtspServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with camera_worker(CameraConfig("rtsp", rtsp_server.url), tmp_path / "worker.log") as camera:
+            ready, fd = await camera.receive()
+            assert isinstance(ready, CameraReady), ready
+            assert fd is not None
+            assert (ready.width, ready.height) == (320, 240)
+            assert ready.description == rtsp_server.url
+            ring = Ring(ready.ring, fd)
+            region = Region(TensorSpec("picture", (240, 320, 3), "uint8"), 0)
+            sequences, pictures, captured = [], [], []
+            for _ in range(8):
+                frame, _ = await camera.receive()
+                assert isinstance(frame, FrameReady), frame
+                sequences.append(frame.sequence)
+                captured.append(frame.captured)
+                pictures.append(ring.read(frame.slot, region))
+            assert sequences == sorted(set(sequences))
+            assert captured == sorted(captured)
+            assert len(set(pictures)) > 1  # the ball moves
+            assert max(pictures[-1]) > 200  # and it is white
+            ring.close()
+            await camera.channel.send(Stop())
+            assert await asyncio.wait_for(camera.process.wait(), 3.0) == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", ["hangs", "dies"])
+def test_camera_that_stops_is_reported_in_time(rtsp_server: RtspServer, tmp_path: Path, fault: str) -> None:
+    """FFmpeg's own read time-out returns only after three times the time; the worker's deadline holds."""
+
+    async def run() -> None:
+        config = CameraConfig("rtsp", rtsp_server.url, read_timeout=2.0)
+        async with camera_worker(config, tmp_path / "worker.log") as camera:
+            ready, _ = await camera.receive()
+            assert isinstance(ready, CameraReady), ready
+            frame, _ = await camera.receive()
+            assert isinstance(frame, FrameReady), frame
+            rtsp_server.process.send_signal(signal.SIGSTOP if fault == "hangs" else signal.SIGKILL)
+            started = time.monotonic()
+            message, _ = await camera.receive()
+            while isinstance(message, FrameReady):
+                message, _ = await camera.receive()
+            assert isinstance(message, Failed), message
+            assert message.kind == ("read_timeout" if fault == "hangs" else "read_failed")
+            assert time.monotonic() - started < config.read_timeout + 2.0
+            assert await asyncio.wait_for(camera.process.wait(), 3.0) == 1
+
+    asyncio.run(run())
+
+
+def test_wrong_path_is_refused(rtsp_server: RtspServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        config = CameraConfig("rtsp", rtsp_server.url + "-absent")
+        async with camera_worker(config, tmp_path / "worker.log") as camera:
+            message, _ = await camera.receive()
+            assert isinstance(message, Failed), message
+            assert message.kind == "open_failed"
+
+    asyncio.run(run())
