@@ -1,0 +1,82 @@
+"""`collector.toml`: what it may hold, and how it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegauge.configuration import load_toml
+from tidegauge.link.config import LinkConfig
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[http]`: pages, API and metrics. `port` 0 takes a free one. `base`: path before every page, for a proxy."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8420
+    base: Annotated[str, Meta(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    metrics: bool = True
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[limits]`: what one device may send. Sizes in bytes. A bundle is input from elsewhere: nothing is unbounded.
+
+    `device_partial_bytes`, `device_transfers`: files of one device that have begun and not ended.
+    """
+
+    manifest_bytes: Positive = 8 << 20
+    blob_bytes: Positive = 2 << 30
+    device_partial_bytes: Positive = 8 << 30
+    device_transfers: Positive = 4096
+
+
+class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[comparison]`: how many run at once, and the bounds of the process that compares one bundle.
+
+    Sizes in bytes, times in seconds.
+    """
+
+    workers: Positive = 1
+    seconds: Positive = 900
+    cpu_seconds: Positive = 1800
+    memory_bytes: Positive = 8 << 30
+    file_bytes: Positive = 1 << 30
+
+
+class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file. Paths are absolute after `load`; `compile_library` "" means that there is none."""
+
+    data: Annotated[str, Meta(min_length=1)]
+    link: LinkConfig
+    compile_library: str = ""
+    http: HttpConfig = HttpConfig()
+    limits: LimitsConfig = LimitsConfig()
+    comparison: ComparisonConfig = ComparisonConfig()
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def library_folder(self) -> Path | None:
+        return Path(self.compile_library) if self.compile_library else None
+
+
+def load(path: Path) -> CollectorConfig:
+    """Read a configuration. Relative paths in it are relative to its own folder.
+
+    Raises ConfigurationError that names the file, the key and the cure.
+    """
+    config = load_toml(path, CollectorConfig)
+    folder = path.resolve().parent
+    library = config.compile_library
+    return msgspec.structs.replace(
+        config,
+        data=str(folder / Path(config.data).expanduser()),
+        compile_library=str(folder / Path(library).expanduser()) if library else "",
+    )

@@ -1,0 +1,172 @@
+"""From MQTT messages to receptions: which message is for what, in order for each file, several devices at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from zlib import crc32
+
+import msgspec
+from sqlalchemy.exc import OperationalError
+
+from tidegauge.clocks import monotonic, wall
+from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.store import Store
+from tidegauge.link.commands import BadTopic, FileTopic, parse, response_topic
+from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode, encode
+
+_log = logging.getLogger(__name__)
+
+#: What the collector subscribes to. Its own answers (`…/file-response`) are under none of these.
+TOPICS = (f"{PREFIX}/+/status", f"{PREFIX}/+/alarm", f"{PREFIX}/+/file/#")
+
+_SMALL = re.compile(rf"{PREFIX}/(?P<device>[A-Za-z0-9_-]{{1,64}})/(?P<kind>status|alarm)", re.ASCII)
+#: Largest status or alarm.
+_SMALL_BYTES = 64 << 10
+#: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
+_LANES = 4
+_LANE_MESSAGES = 64
+#: Files whose state a lane keeps in memory; the database has all.
+_LANE_FILES = 64
+#: Seconds without a message after which what was written is recorded.
+_IDLE_SECONDS = 1.0
+#: Seconds between two notes of when a device was last seen.
+_SEEN_SECONDS = 5.0
+
+Publish = Callable[[str, bytes], Awaitable[None]]
+
+
+class Ingest:
+    """`put` takes each message; `run` works until it is cancelled. `publish` sends an answer, QoS 1, not retained."""
+
+    def __init__(self, shelf: Shelf, publish: Publish) -> None:
+        self._lanes = [_Lane(shelf, publish) for _ in range(_LANES)]
+        self._metrics = shelf.metrics
+
+    async def put(self, topic: str, payload: bytes) -> None:
+        """One message, from anyone: it may be anything."""
+        small = _SMALL.fullmatch(topic)
+        if small is not None:
+            await self._lane(small["device"]).put_small(small["device"], small["kind"], payload)
+            return
+        try:
+            parsed = parse(topic)
+        except BadTopic as error:
+            self._metrics.refused("bad_topic")
+            _log.warning("ignored: %s", error)
+            return
+        await self._lane(parsed.device).put_file(topic, parsed, payload)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for lane in self._lanes:
+                group.create_task(lane.run())
+
+    def _lane(self, device: str) -> _Lane:
+        return self._lanes[crc32(device.encode()) % _LANES]
+
+
+class _Lane:
+    """The messages of some devices, one after another."""
+
+    def __init__(self, shelf: Shelf, publish: Publish) -> None:
+        self._shelf, self._publish = shelf, publish
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_LANE_MESSAGES)
+        self._files: OrderedDict[tuple[str, str], Reception] = OrderedDict()
+        self._seen: dict[str, float] = {}
+
+    async def put_small(self, device: str, kind: str, payload: bytes) -> None:
+        await self._queue.put(lambda: self._on_small(device, kind, payload))
+
+    async def put_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
+        await self._queue.put(lambda: self._on_file(topic, parsed, payload))
+
+    async def run(self) -> None:
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._patience()):
+                        work = await self._queue.get()
+                except TimeoutError:
+                    await self._on_quiet()
+                    continue
+                await work()
+                if any(item.deadline is not None and item.deadline <= monotonic() for item in self._files.values()):
+                    await self._on_quiet()
+        finally:
+            for reception in self._files.values():
+                reception.record()
+
+    def _patience(self) -> float:
+        deadlines = [item.deadline for item in self._files.values() if item.deadline is not None]
+        return max(0.01, min([*deadlines, monotonic() + _IDLE_SECONDS]) - monotonic())
+
+    async def _on_quiet(self) -> None:
+        for (device, _), reception in list(self._files.items()):
+            await self._answer(device, await asyncio.to_thread(reception.tick, monotonic()))
+            await asyncio.to_thread(reception.record)
+
+    async def _on_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
+        self._shelf.metrics.message("file")
+        await self._note_seen(parsed.device)
+        try:
+            reception = await self._reception(parsed.device, parsed.file_id)
+            answers = await asyncio.to_thread(reception.handle, topic, parsed.command, payload, monotonic())
+        except OperationalError as error:  # full disk, or locked for too long: the device asks again, and may be heard
+            self._shelf.metrics.postponed("database")
+            _log.error("%s of %s: the database failed (%s)", parsed.file_id, parsed.device, error.orig)
+            self._files.pop((parsed.device, parsed.file_id), None)
+            return
+        await self._answer(parsed.device, answers)
+
+    async def _reception(self, device: str, file_id: str) -> Reception:
+        key = (device, file_id)
+        if key not in self._files:
+            self._files[key] = await asyncio.to_thread(Reception, device, file_id, self._shelf)
+        self._files.move_to_end(key)
+        while len(self._files) > _LANE_FILES:
+            _, oldest = self._files.popitem(last=False)
+            await asyncio.to_thread(oldest.record)
+        return self._files[key]
+
+    async def _answer(self, device: str, answers: list[FileResponse]) -> None:
+        for answer in answers:
+            await self._publish(response_topic(device), encode(answer))
+
+    async def _note_seen(self, device: str) -> None:
+        now = monotonic()
+        if now - self._seen.get(device, -_SEEN_SECONDS) >= _SEEN_SECONDS:
+            self._seen[device] = now
+            await asyncio.to_thread(self._shelf.store.seen, device, wall())
+
+    async def _on_small(self, device: str, kind: str, payload: bytes) -> None:
+        self._shelf.metrics.message(kind)
+        if not payload:
+            return  # a retained message was deleted at the broker: it says nothing
+        try:
+            if len(payload) > _SMALL_BYTES:
+                raise msgspec.ValidationError(f"{len(payload)} bytes, the limit is {_SMALL_BYTES}")
+            if kind == "status":
+                await asyncio.to_thread(take_status, self._shelf.store, device, payload)
+            else:
+                await asyncio.to_thread(take_alarm, self._shelf.store, device, payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._shelf.metrics.refused(f"bad_{kind}")
+            _log.warning("ignored a %s of %s: %s", kind, device, error)
+
+
+def take_status(store: Store, device: str, payload: bytes) -> None:
+    """Raises msgspec.DecodeError."""
+    status: Status = decode(Status, payload)
+    if not store.set_status(device, status, wall()):
+        _log.info("ignored a status of session %d of %s: a newer one is known", status.session, device)
+
+
+def take_alarm(store: Store, device: str, payload: bytes) -> None:
+    """Raises msgspec.DecodeError."""
+    alarm: AlarmChange = decode(AlarmChange, payload)
+    store.set_alarm(device, alarm, wall())
+    _log.warning("%s: alarm %s", device, alarm.message if alarm.active else f"cleared: {alarm.message}")

@@ -1,0 +1,35 @@
+"""Which received file is a manifest, and whether it may come in."""
+
+from __future__ import annotations
+
+from tidegauge.bundles.errors import BundleError
+from tidegauge.bundles.manifest import Manifest
+from tidegauge.bundles.reader import decode_manifest
+from tidegauge.link.wire import Init
+
+
+class BadManifest(BundleError):
+    """A manifest that is not taken in; its problem is told to the device."""
+
+
+def is_manifest(init: Init) -> bool:
+    """Whether the file of a transfer is a bundle's manifest rather than a blob."""
+    return init.name == "manifest.json" or init.user_data.get("kind") == "manifest"
+
+
+def read_manifest(content: bytes, limit: int) -> Manifest:
+    """Parse and validate a manifest of at most `limit` bytes. Raises BundleError."""
+    if len(content) > limit:
+        raise BadManifest(f"the manifest has {len(content)} bytes, the limit is {limit}")
+    return decode_manifest(content, "this bundle")
+
+
+def admit(content: bytes, limit: int, device: str) -> Manifest:
+    """A manifest that arrived from `device`. Raises BadManifest where it is not readable or names another device."""
+    try:
+        manifest = read_manifest(content, limit)
+    except BundleError as error:
+        raise BadManifest(error.problem, error.cure) from error
+    if manifest.device != device:
+        raise BadManifest(f"the manifest is of device {manifest.device}, but came from {device}")
+    return manifest

@@ -1,0 +1,135 @@
+"""Every metric of the collector in one place.
+
+Counts of what is in the database are read from it at each scrape; counters are of this process and start at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from tidegauge import __version__
+from tidegauge.collector.store import Store
+from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES, Device
+
+MESSAGES = ("status", "alarm", "file")
+REFUSALS = ("bad_topic", "bad_status", "bad_alarm", "bad_manifest")
+POSTPONEMENTS = ("device_quota", "disk", "database")
+RESULTS = ("fine", "culprit", "coverage", "failed")
+SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+
+
+class CollectorMetrics:
+    """The collector's registry. All methods may be called from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._registry.register(_FromStore(store))
+        self._connected = self._gauge("mqtt_connected", "Whether the broker is connected.")
+        self._messages = self._counter("messages_total", "Messages of devices.", "kind")
+        self._refused = self._counter("refused_total", "Messages and manifests that were not taken.", "reason")
+        self._postponed = self._counter("postponed_total", "Transfers told to come back later.", "reason")
+        self._received = self._counter("received_bytes_total", "Bytes of files received and written.")
+        self._comparisons = self._counter("comparisons_total", "Comparisons that ended.", "result")
+        self._seconds = Histogram(
+            "tidegauge_collector_comparison_duration_seconds",
+            "Time that a comparison took.",
+            registry=self._registry,
+            buckets=SECONDS,
+        )
+        self._gauge("build_info", "Version of the collector.", "version").labels(__version__).set(1)
+        for counter, values in (
+            (self._messages, MESSAGES),
+            (self._refused, REFUSALS),
+            (self._postponed, POSTPONEMENTS),
+            (self._comparisons, RESULTS),
+        ):
+            for value in values:
+                counter.labels(value)
+
+    def connected(self, connected: bool) -> None:
+        self._connected.set(connected)
+
+    def message(self, kind: str) -> None:
+        self._messages.labels(kind).inc()
+
+    def refused(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
+
+    def postponed(self, reason: str) -> None:
+        self._postponed.labels(reason).inc()
+
+    def received(self, size: int) -> None:
+        self._received.inc(size)
+
+    def compared(self, result: str, seconds: float) -> None:
+        """`result`: one of RESULTS; a failure has no meaningful duration."""
+        self._comparisons.labels(result).inc()
+        if result != "failed":
+            self._seconds.observe(seconds)
+
+    def render(self) -> bytes:
+        """The text format; reads the database, so call it in a thread."""
+        return generate_latest(self._registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"tidegauge_collector_{name}", text, labels, registry=self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"tidegauge_collector_{name}", text, labels, registry=self._registry)
+
+
+class _FromStore(Collector):
+    """Gauges that are what the database says at the moment of the scrape; also what boards behind NAT last told."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        return iter(())  # else the registry would read the database when this is registered
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        totals, devices = self._store.totals(), self._store.devices()
+        yield GaugeMetricFamily("tidegauge_collector_devices", "Devices known.", value=len(devices))
+        yield _by_state("bundles", "Bundles by state.", BUNDLE_STATES, totals.bundles)
+        yield _by_state("transfers", "Files of devices by state of their transfer.", TRANSFER_STATES, totals.transfers)
+        yield GaugeMetricFamily("tidegauge_collector_blobs", "Blobs held.", value=totals.blobs)
+        yield GaugeMetricFamily("tidegauge_collector_blobs_bytes", "Size of all blobs held.", value=totals.blob_bytes)
+        yield _by_device(
+            "device_last_seen_timestamp_seconds",
+            "When a device last sent something, by the collector's clock.",
+            devices,
+            [device.last_seen for device in devices],
+        )
+        yield _by_device(
+            "device_online",
+            "Whether a device is connected by its own last status.",
+            devices,
+            [float(device.state == "online") for device in devices],
+        )
+        yield _by_device(
+            "device_drift_alarm",
+            "Whether a device has an alarm that is not cleared.",
+            devices,
+            [float(bool(device.alarms or device.alarm)) for device in devices],
+        )
+
+
+def _by_state(name: str, text: str, states: tuple[str, ...], counts: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"tidegauge_collector_{name}", text, labels=["state"])
+    for state in states:
+        family.add_metric([state], counts.get(state, 0))
+    return family
+
+
+def _by_device(name: str, text: str, devices: list[Device], values: list[float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"tidegauge_collector_{name}", text, labels=["device"])
+    for device, value in zip(devices, values, strict=True):
+        family.add_metric([device.device], value)
+    return family

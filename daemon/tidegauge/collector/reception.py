@@ -1,0 +1,236 @@
+"""Carries out what the protocol's state machine asks for, for one file of one device: disk, hash, database, answer.
+
+Everything here blocks and runs in a thread; calls for one file never overlap.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from tidegauge.clocks import wall
+from tidegauge.collector.blobs import BlobStore
+from tidegauge.collector.config import LimitsConfig
+from tidegauge.collector.manifests import BadManifest, admit, is_manifest
+from tidegauge.collector.metrics import CollectorMetrics
+from tidegauge.collector.partial import Partials
+from tidegauge.collector.store import BundleConflict, Store
+from tidegauge.link.commands import Command, InitCommand, fin_topic
+from tidegauge.link.ranges import Ranges
+from tidegauge.link.receiver import (
+    FAILURE,
+    Action,
+    Confirm,
+    Discard,
+    Reason,
+    Receiver,
+    ReceiverLimits,
+    Respond,
+    Verify,
+    WriteChunk,
+)
+from tidegauge.link.wire import FileResponse, Init, decode
+
+_log = logging.getLogger(__name__)
+
+#: Bytes written between two recordings of the coverage. A recording costs a sync of file and database.
+RECORD_BYTES = 8 << 20
+#: Seconds after which a device whose file can't be taken now should ask again.
+RETRY_SECONDS = 30.0
+
+#: Called with (device, bundle) when a bundle has become complete.
+Completed = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where received files go."""
+
+    store: Store
+    blobs: BlobStore
+    partials: Partials
+    limits: LimitsConfig
+    metrics: CollectorMetrics
+    completed: Completed
+
+
+class Reception:
+    """One file of one device, from its first message to the answer "stored"."""
+
+    def __init__(self, device: str, file_id: str, shelf: Shelf) -> None:
+        self.device, self.file_id = device, file_id
+        self._shelf = shelf
+        self._unrecorded = 0
+        self._receiver = self._restored()
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` is due, on the monotonic clock."""
+        return self._receiver.deadline
+
+    def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
+        """One message of the device; returns the answers to publish."""
+        if isinstance(command, InitCommand) and self._receiver.init is None:
+            refusal = self._before_init(topic, payload)
+            if refusal is not None:
+                return [refusal]
+        known = self._receiver.init
+        actions = self._receiver.handle(topic, command, payload, now)
+        if self._receiver.init is not None and self._receiver.init != known and not self._receiver.stored:
+            self._begin(self._receiver.init)
+        return self._carry_out(topic, actions, now)
+
+    def tick(self, now: float) -> list[FileResponse]:
+        return self._carry_out("", self._receiver.tick(now), now)
+
+    def record(self) -> None:
+        """Make durable what has been written, then say so in the database: never more than is on the disk."""
+        if self._unrecorded:
+            self._shelf.partials.sync(self.device, self.file_id)
+            self._shelf.store.set_coverage(self.device, self.file_id, self._receiver.coverage, wall())
+            self._unrecorded = 0
+
+    def _restored(self) -> Receiver:
+        """The state machine as it was left, by an earlier run of this program too."""
+        shelf = self._shelf
+        init: Init | None = None
+        coverage: Ranges = ()
+        found = shelf.store.transfer(self.device, self.file_id)
+        if found is not None and found[0].state in ("receiving", "stored"):
+            init = msgspec.convert(found[1], Init)
+            if found[0].state == "receiving" and shelf.partials.path(self.device, self.file_id).exists():
+                coverage = found[0].coverage
+        return self._new_receiver(init, coverage)
+
+    def _new_receiver(self, init: Init | None, coverage: Ranges = ()) -> Receiver:
+        shelf = self._shelf
+        limits = ReceiverLimits(max_size=shelf.limits.blob_bytes)
+        stored = shelf.store.has_blob(self.file_id)
+        return Receiver(self.file_id, limits, init=init, coverage=coverage, stored=stored)
+
+    def _before_init(self, topic: str, payload: bytes) -> FileResponse | None:
+        """Limits that the state machine doesn't know: a manifest's size, and the room that a device may take."""
+        try:
+            init: Init = decode(Init, payload)
+        except msgspec.DecodeError:
+            return None  # the state machine has the answer
+        if is_manifest(init) and init.size > self._shelf.limits.manifest_bytes:
+            return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
+        if self._receiver.stored:
+            return None
+        mine = [item for item in self._shelf.store.open_transfers(self.device) if item.file_id != self.file_id]
+        room = self._shelf.limits.device_partial_bytes - sum(item.size for item in mine)
+        if len(mine) >= self._shelf.limits.device_transfers or init.size > room:
+            return self._postpone(topic, "device_quota")
+        return None
+
+    def _begin(self, init: Init) -> None:
+        self._shelf.store.set_transfer(self.device, self.file_id, msgspec.to_builtins(init), init.size, wall())
+
+    def _postpone(self, topic: str, reason: str) -> FileResponse:
+        self._shelf.metrics.postponed(reason)
+        return FileResponse(topic, 0, retry_after_ms=round(RETRY_SECONDS * 1000))
+
+    def _carry_out(self, topic: str, actions: list[Action], now: float) -> list[FileResponse]:
+        answers: list[FileResponse] = []
+        todo = list(actions)
+        while todo:
+            action = todo.pop(0)
+            try:
+                match action:
+                    case Respond(response):
+                        answers.append(response)
+                    case WriteChunk():
+                        todo[:0] = self._write(action, now)
+                    case Verify():
+                        todo[:0] = self._verify(action)
+                    case Confirm():
+                        todo[:0] = self._confirm(action)
+                    case Discard():
+                        self._discard()
+            except (BadManifest, BundleConflict) as error:
+                return [*answers, self._refuse(action, str(error))]
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+                    raise
+                _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror)
+                self._receiver.verifying = False
+                return [*answers, self._postpone(topic, "disk")]
+        return answers
+
+    def _write(self, action: WriteChunk, now: float) -> list[Action]:
+        size = len(action.data)
+        self._shelf.partials.write(self.device, self.file_id, action.offset, action.data)
+        self._shelf.metrics.received(size)
+        out = self._receiver.written(action.topic, action.offset, action.offset + size, now)
+        self._unrecorded += size
+        if self._unrecorded >= RECORD_BYTES:
+            self.record()
+        return out
+
+    def _verify(self, action: Verify) -> list[Action]:
+        """Hash the bytes, put them into the blob store, durably, and tell the database; only then "stored"."""
+        shelf = self._shelf
+        if not shelf.partials.matches(self.device, self.file_id, action.size):
+            _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
+            return self._receiver.verified(False)
+        path = shelf.partials.path(self.device, self.file_id)
+        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
+        if manifest:
+            admit(path.read_bytes(), shelf.limits.manifest_bytes, self.device)
+        size = shelf.blobs.put(self.file_id, path)
+        if manifest:
+            self._take_in(path.read_bytes())
+        done = shelf.store.add_blob(self.file_id, size, wall())
+        shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
+        shelf.partials.discard(self.device, self.file_id)
+        self._unrecorded = 0
+        for bundle in done:
+            shelf.completed(*bundle)
+        return self._receiver.verified(True)
+
+    def _take_in(self, content: bytes) -> tuple[str, ...]:
+        """Enter the bundle of a manifest; returns the blobs wanted of it."""
+        shelf = self._shelf
+        manifest = admit(content, shelf.limits.manifest_bytes, self.device)
+        if shelf.store.add_bundle(manifest, self.file_id, wall()):
+            shelf.completed(manifest.device, manifest.bundle_id)
+        return shelf.store.wanted(manifest.device, manifest.bundle_id)
+
+    def _confirm(self, action: Confirm) -> list[Action]:
+        shelf = self._shelf
+        if not shelf.blobs.has(self.file_id):
+            _log.error("blob %s is in the database but not in the store; it is asked for again", self.file_id)
+            shelf.store.forget_blob(self.file_id)
+            return self._receiver.lost(action.topic)
+        wanted: tuple[str, ...] = ()
+        if self._receiver.init is not None and is_manifest(self._receiver.init):
+            bundle = shelf.store.bundle_of_manifest(self.device, self.file_id)
+            if bundle is not None:
+                wanted = shelf.store.wanted(self.device, bundle.bundle)
+            else:  # a restored database, or another device's manifest
+                wanted = self._take_in(shelf.blobs.get(self.file_id, shelf.limits.manifest_bytes))
+        return self._receiver.confirmed(action.topic, wanted)
+
+    def _discard(self) -> None:
+        self._shelf.partials.discard(self.device, self.file_id)
+        self._unrecorded = 0
+        if self._receiver.init is None:
+            self._shelf.store.end_transfer(self.device, self.file_id, "aborted", "the device gave it up", wall())
+        else:
+            self._begin(self._receiver.init)
+
+    def _refuse(self, action: Action, reason: str) -> FileResponse:
+        """A manifest that is whole, but no good: sending it again would not help."""
+        size = self._receiver.init.size if self._receiver.init is not None else 0
+        topic = action.topic if isinstance(action, Confirm) else fin_topic(self.device, self.file_id, size)
+        self._shelf.partials.discard(self.device, self.file_id)
+        self._shelf.store.end_transfer(self.device, self.file_id, "refused", reason, wall())
+        self._shelf.metrics.refused("bad_manifest")
+        self._receiver, self._unrecorded = self._new_receiver(None), 0
+        _log.warning("a manifest of %s is refused: %s", self.device, reason)
+        return FileResponse(topic, FAILURE, f"bad_manifest: {reason}"[:300])

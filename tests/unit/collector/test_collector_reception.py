@@ -1,0 +1,223 @@
+"""The sender's own state machine against the collector's disk and database, without a broker between."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import pytest
+
+from tidegauge.clocks import Wall
+from tidegauge.collector.config import LimitsConfig
+from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
+from tidegauge.link.sender import Done, Outgoing, Refused, Sender
+from tidegauge.link.transfer import FileRef, Publish, SendChunk, SenderLimits
+from tidegauge.link.wire import FileResponse, Init, encode
+
+DEVICE = "cam-1"
+
+
+class Desk:
+    """A collector that keeps nothing in memory between messages: each is a restart of it."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf, self.received = shelf, 0
+
+    def handle(self, topic: str, payload: bytes) -> list[FileResponse]:
+        found = parse(topic)
+        reception = Reception(found.device, found.file_id, self.shelf)
+        answers = reception.handle(topic, found.command, payload, 0.0)
+        reception.record()
+        self.received += len(payload)
+        return answers
+
+
+def send(desk: Desk, bundle: object, device: str = DEVICE) -> list[Done | Refused]:
+    """Send one bundle with the real sender until it says how it ended."""
+    head, blobs = bundle.head, bundle.blobs  # type: ignore[attr-defined]
+    files = {hashlib.sha256(head).hexdigest(): head, **blobs}
+    refs = {name: FileRef(name, len(data), name) for name, data in blobs.items()}
+    outgoing = Outgoing("b", FileRef(next(iter(files)), len(head), "manifest.json"), refs)
+    sender = Sender(device, SenderLimits(chunk=4096), Random(1))
+    todo = [*sender.add(outgoing, 0.0), *sender.connected(None, 0.0)]
+    ends: list[Done | Refused] = []
+    for _ in range(1000):
+        if not todo or ends:
+            return ends
+        action = todo.pop(0)
+        if isinstance(action, Done | Refused):
+            ends.append(action)
+        elif isinstance(action, Publish | SendChunk):
+            if isinstance(action, Publish):
+                topic, payload = action.topic, action.payload
+            else:
+                payload = files[action.file_id][action.offset : action.offset + action.length]
+                digest = hashlib.sha256(payload).hexdigest()
+                topic = chunk_topic(device, action.file_id, action.offset, digest)
+            todo += sender.sent(0.0)
+            for answer in desk.handle(topic, payload):
+                todo += sender.response(answer, 0.0)
+    raise AssertionError("the transfer does not end")
+
+
+def test_bundle_arrives_whole_through_restarts(
+    shelf: Shelf, bundle_maker: Callable[..., object], completed: list[tuple[str, str]]
+) -> None:
+    made = bundle_maker()
+    assert send(Desk(shelf), made) == [Done("b")]
+    row = shelf.store.bundle(DEVICE, "bundle-0001")
+    assert row is not None and row.state == "complete" and row.blobs == row.blobs_held == 2
+    assert completed == [(DEVICE, "bundle-0001")]
+    for name, data in {**made.blobs, made.head_id: made.head}.items():  # type: ignore[attr-defined]
+        assert shelf.blobs.path(name).read_bytes() == data
+    assert not [path for path in shelf.partials.path(DEVICE, "x").parent.iterdir() if path.is_file()]
+
+
+def test_duplicate_is_free(shelf: Shelf, bundle_maker: Callable[..., object]) -> None:
+    made = bundle_maker()
+    desk = Desk(shelf)
+    send(desk, made)
+    before = desk.received
+    assert send(desk, made) == [Done("b")]
+    assert desk.received - before < 2048  # inits and fins only
+    assert len(shelf.store.bundles()) == 1
+
+
+def test_blobs_of_another_device_are_not_sent_again(
+    shelf: Shelf, bundle_maker: Callable[..., object], completed: list[tuple[str, str]]
+) -> None:
+    desk = Desk(shelf)
+    send(desk, bundle_maker())
+    before = desk.received
+    made = bundle_maker(device="cam-2")
+    assert send(desk, made, "cam-2") == [Done("b")]
+    assert desk.received - before < len(made.head) + 1024  # type: ignore[attr-defined]
+    assert completed[-1] == ("cam-2", "bundle-0001")
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"{", "damaged"),
+        (b'{"schema": 99}', "schema 99"),
+        (b"[" * 100_000, "damaged"),
+        (b"\xff\xfe", "damaged"),
+    ],
+)
+def test_malformed_manifest_is_refused_with_a_reason(shelf: Shelf, head: bytes, why: str) -> None:
+    class Bad:
+        blobs: dict[str, bytes] = {}  # noqa: RUF012
+
+    bad = Bad()
+    bad.head = head  # type: ignore[attr-defined]
+    (end,) = send(Desk(shelf), bad)
+    assert isinstance(end, Refused) and why in end.reason
+    (refused,) = shelf.store.refused()
+    assert why in refused.reason and refused.device == DEVICE
+    assert b'refused_total{reason="bad_manifest"} 1.0' in shelf.metrics.render()
+    assert shelf.store.bundles() == []
+
+
+def test_manifest_of_another_device_is_refused(shelf: Shelf, bundle_maker: Callable[..., object]) -> None:
+    desk = Desk(shelf)
+    stolen = bundle_maker(device="cam-9")
+    (end,) = send(desk, stolen)
+    assert isinstance(end, Refused) and "cam-9" in end.reason
+    assert send(desk, stolen, "cam-9") == [Done("b")]
+    (end,) = send(desk, stolen)  # held by now, and still not this device's
+    assert isinstance(end, Refused) and "cam-9" in end.reason
+
+
+def test_bundle_id_is_used_once(shelf: Shelf, bundle_maker: Callable[..., object]) -> None:
+    desk = Desk(shelf)
+    send(desk, bundle_maker())
+    (end,) = send(desk, bundle_maker(loss=0.1))
+    assert isinstance(end, Refused) and "before" in end.reason
+    row = shelf.store.bundle(DEVICE, "bundle-0001")
+    assert row is not None and row.loss == 0.9
+
+
+def begin(desk: Desk, data: bytes, name: str = "blob") -> tuple[str, FileResponse]:
+    file_id = hashlib.sha256(data).hexdigest()
+    (answer,) = desk.handle(init_topic(DEVICE, file_id), encode(Init(name, len(data), file_id)))
+    return file_id, answer
+
+
+def chunk(desk: Desk, file_id: str, offset: int, data: bytes) -> FileResponse:
+    topic = chunk_topic(DEVICE, file_id, offset, hashlib.sha256(data).hexdigest())
+    return desk.handle(topic, data)[0]
+
+
+def test_wrong_bytes_never_become_a_blob(shelf: Shelf) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"right")
+    chunk(desk, file_id, 0, b"wrong")
+    (answer,) = desk.handle(fin_topic(DEVICE, file_id, 5), b"")
+    assert not answer.stored and answer.reason_description == "file_hash" and answer.missing == ((0, 5),)
+    assert not shelf.blobs.has(file_id) and not shelf.store.has_blob(file_id)
+    assert chunk(desk, file_id, 0, b"right").acked == ((0, 5),)
+    assert desk.handle(fin_topic(DEVICE, file_id, 5), b"")[-1].stored
+
+
+def test_coverage_whose_file_is_gone_is_asked_for_again(shelf: Shelf) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"0123456789")
+    assert chunk(desk, file_id, 0, b"01234").acked == ((0, 5),)
+    shelf.partials.discard(DEVICE, file_id)
+    _, answer = begin(desk, b"0123456789")
+    assert answer.acked == ()
+
+
+def test_stored_blob_that_was_lost_is_asked_for_again(shelf: Shelf) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"abc")
+    chunk(desk, file_id, 0, b"abc")
+    assert desk.handle(fin_topic(DEVICE, file_id, 3), b"")[-1].stored
+    shelf.blobs.path(file_id).unlink()
+    _, answer = begin(desk, b"abc")
+    assert not answer.stored and answer.missing == ((0, 3),)
+    chunk(desk, file_id, 0, b"abc")
+    assert desk.handle(fin_topic(DEVICE, file_id, 3), b"")[-1].stored
+
+
+def test_limits_of_one_device(shelf: Shelf) -> None:
+    limits = LimitsConfig(manifest_bytes=100, blob_bytes=1000, device_partial_bytes=1500, device_transfers=2)
+    desk = Desk(dataclasses.replace(shelf, limits=limits))
+    assert begin(desk, bytes(1001))[1].reason_description == "too_large"
+    assert begin(desk, bytes(101), "manifest.json")[1].reason_description == "too_large"
+    assert begin(desk, b"a" * 1000)[1].acked == () and begin(desk, b"a" * 1000)[1].reason_code == 0
+    assert begin(desk, b"b" * 1000)[1].retry_after_ms > 0  # no room beside the first
+    assert begin(desk, b"c" * 10)[1].retry_after_ms == 0
+    assert begin(desk, b"d" * 10)[1].retry_after_ms > 0  # two are open
+
+
+def test_full_disk_postpones(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"abc")
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(type(shelf.partials), "write", lambda *_: (_ for _ in ()).throw(full))
+    answer = chunk(desk, file_id, 0, b"abc")
+    assert answer.retry_after_ms > 0 and answer.acked == ()
+    monkeypatch.undo()
+    assert chunk(desk, file_id, 0, b"abc").acked == ((0, 3),)
+
+
+def test_stray_partial_files_go_at_start(shelf: Shelf) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"abc")
+    chunk(desk, file_id, 0, b"a")
+    shelf.partials.write(DEVICE, "f" * 64, 0, b"stray")
+    known = [(item.device, item.file_id) for item in shelf.store.open_transfers()]
+    assert shelf.partials.keep_only(known) == 1
+    assert shelf.partials.path(DEVICE, file_id).exists()
+
+
+def test_seen_without_a_status_is_unknown(shelf: Shelf) -> None:
+    shelf.store.seen(DEVICE, Wall(5.0))
+    (device,) = shelf.store.devices()
+    assert (device.state, device.last_seen) == ("unknown", 5.0)
+    assert msgspec.to_builtins(device)["phase"] == ""
