@@ -1,0 +1,240 @@
+"""`tidegauge virtualboard`: the emulated AM62A from the command line."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.virtualboard import remote_log
+from tidegauge.virtualboard.compiler import compile_model
+from tidegauge.virtualboard.faults import KINDS, eligible, parse
+from tidegauge.virtualboard.network import DTYPES, load_artifacts
+from tidegauge.virtualboard.options import CompileOptions
+from tidegauge.virtualboard.state import VARIABLE, BoardState, board_folder, inject
+
+Array = NDArray[Any]
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group("virtualboard")
+def command() -> None:
+    """An emulated AM62A: compiles an ONNX model, runs it, traces like TIDL, takes faults. Not TI's emulator."""
+
+
+@command.command("compile")
+@click.argument("model", type=_FILE)
+@click.option("--artifacts", required=True, type=_FOLDER, help="New or empty folder for the artifacts and tempDir.")
+@click.option(
+    "--calibration",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Input tensor (.npy, or .npz by input name), or a folder of them. May be repeated.",
+)
+@click.option("--tensor-bits", type=click.Choice(["8", "16"]), default="8", show_default=True)
+@click.option(
+    "--16bit", "wide", multiple=True, metavar="NAME", help="output_feature_16bit_names_list. May be repeated."
+)
+@click.option("--params-16bit", "params", multiple=True, metavar="NAME", help="params_16bit_names_list.")
+@click.option("--quantization-scale-type", "scale", type=click.Choice(["0", "4"]), default="0", show_default=True)
+@click.option("--calibration-frames", "frames", type=int, default=20, show_default=True, help="Use at most so many.")
+def compile_command(
+    model: Path,
+    artifacts: Path,
+    calibration: tuple[Path, ...],
+    tensor_bits: str,
+    wide: tuple[str, ...],
+    params: tuple[str, ...],
+    scale: str,
+    frames: int,
+) -> None:
+    """Compile the ONNX file MODEL."""
+    options = msgspec.convert(
+        {
+            "tensor_bits": int(tensor_bits),
+            "output_feature_16bit_names_list": wide,
+            "params_16bit_names_list": params,
+            "quantization_scale_type": int(scale),
+            "calibration_frames": frames,
+        },
+        CompileOptions,
+    )
+    report = compile_model(model, artifacts, _calibration(model, calibration), options)
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(
+        f"{artifacts}: {len(report.layers)} layers from {report.nodes} nodes, {report.frames} calibration frames"
+    )
+    for name, value in report.sqnr_db.items():
+        click.echo(f"{name}: {value:.1f} dB signal to quantisation noise")
+
+
+def _calibration(model: Path, paths: tuple[Path, ...]) -> Iterator[dict[str, Array]]:
+    inputs = _input_names(model)
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz")) if path.is_dir() else [path]
+        if not found:
+            raise TidegaugeError(
+                f"the calibration folder {path} holds no .npy or .npz file", "save input tensors there"
+            )
+        files += found
+    for file in files:
+        yield _tensors(file, inputs)
+
+
+def _input_names(model: Path) -> list[str]:
+    try:
+        graph = onnx.load(model).graph
+    except OSError as error:
+        raise TidegaugeError(f"the model {model} can't be read ({error.strerror})", "name an ONNX file") from error
+    constants = {i.name for i in graph.initializer}
+    return [i.name for i in graph.input if i.name not in constants]
+
+
+def _tensors(path: Path, inputs: list[str]) -> dict[str, Array]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise TidegaugeError(f"{path} can't be read as an input tensor ({error})", "save it with numpy.save") from error
+    if isinstance(loaded, np.ndarray):
+        if len(inputs) != 1:
+            raise TidegaugeError(f"{path} is one tensor, the model has the inputs {', '.join(inputs)}", "use .npz")
+        return {inputs[0]: loaded}
+    with loaded:
+        return {name: loaded[name] for name in loaded.files}
+
+
+@command.command("run")
+@click.argument("artifacts", type=_FOLDER)
+@click.option("--model", required=True, type=_FILE, help="The ONNX model the artifacts were compiled from.")
+@click.option("--input", "source", required=True, type=_FILE, help="Input tensor (.npy, or .npz by input name).")
+@click.option("--output", required=True, type=_FOLDER, help="Folder for outputs, traces and the remote log.")
+@click.option("--debug-level", type=click.IntRange(0, 6), default=0, show_default=True, help="3 and 4 dump traces.")
+@click.option("--fault", "faults", multiple=True, metavar="LAYER:KIND[:AMOUNT]", help=f"Kinds: {', '.join(KINDS)}.")
+def run_command(
+    artifacts: Path, model: Path, source: Path, output: Path, debug_level: int, faults: tuple[str, ...]
+) -> None:
+    """Run one input tensor on a board of its own. Traces go to OUTPUT/traces, outputs to OUTPUT/NAME.npy."""
+    from tidegauge.virtualboard import onnxruntime_tidl
+
+    network = load_artifacts(artifacts)
+    tensors = _tensors(source, list(network.inputs))
+    traces = output / "traces"
+    traces.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tidegauge-virtualboard-") as name:
+        board = Path(name)
+        BoardState(trace_folder=str(traces)).save(board)
+        inject(board, (parse(text) for text in faults), artifacts)
+        os.environ[VARIABLE] = name
+        with _log_server(board):
+            session = onnxruntime_tidl.InferenceSession(
+                model,
+                providers=[onnxruntime_tidl.TIDL, onnxruntime_tidl.CPU],
+                provider_options=[{"artifacts_folder": str(artifacts), "debug_level": str(debug_level)}, {}],
+            )
+            results = dict(zip(network.outputs, session.run(list(network.outputs), tensors), strict=True))
+        log = board / remote_log.LOG_FILE
+        (output / remote_log.LOG_FILE).write_bytes(log.read_bytes() if log.exists() else b"")
+    for tensor, value in results.items():
+        path = output / f"{tensor.replace('/', '_')}.npy"
+        np.save(path, value)
+        click.echo(f"{tensor}: {path}")
+    click.echo(f"{sum(1 for _ in traces.iterdir())} trace files in {traces}")
+
+
+@contextmanager
+def _log_server(board: Path) -> Iterator[None]:
+    """A remote-log server in a thread, for the length of one run; what it would print is kept in the log itself."""
+    stop, ready = threading.Event(), threading.Event()
+    sink = io.BytesIO()
+    thread = threading.Thread(target=remote_log.serve, args=(board, sink, stop, ready), daemon=True)
+    thread.start()
+    try:
+        ready.wait(5.0)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@command.command("remote-log")
+def remote_log_command() -> None:
+    """Print new lines of the board's remote log until SIGTERM, as vx_app_arm_remote_log.out does on a real board.
+
+    The board is the folder in TIDEGAUGE_VIRTUALBOARD. The C7x can dump traces only while this runs.
+    """
+    folder = board_folder()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    remote_log.serve(folder, sys.stdout.buffer, stop)
+
+
+@command.command("layers")
+@click.argument("artifacts", type=_FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
+def layers_command(artifacts: Path, as_json: bool) -> None:
+    """List the layers of compiled ARTIFACTS, and the faults each can have."""
+    network = load_artifacts(artifacts)
+    able = eligible(network)
+    rows = [(layer, [kind for kind in KINDS if layer.name in able[kind]]) for layer in network.tensors()]
+    if as_json:
+        listed = [msgspec.to_builtins(layer) | {"faults": kinds} for layer, kinds in rows]
+        click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
+        return
+    table = Table("id", "layer", "kind", "shape", "type", "scale", "zero", "range", "faults")
+    for layer, kinds in rows:
+        quant = layer.quant
+        table.add_row(
+            str(layer.data_id),
+            layer.name,
+            layer.kind.removeprefix("TIDL_"),
+            "x".join(map(str, layer.shape)),
+            DTYPES[quant.element_type],
+            f"{quant.scale:.6g}",
+            str(quant.zero_point),
+            f"{layer.low:.4g} … {layer.high:.4g}",
+            " ".join(kinds),
+        )
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+@command.command("init")
+@click.argument("folder", type=_FOLDER)
+@click.option("--trace-folder", type=_FOLDER, default=Path("/tmp"), show_default=True, help="Where the C7x dumps.")
+@click.option(
+    "--trace-op-seconds", type=float, default=0.0, show_default=True, help="Pause a file operation; real: 0.01."
+)
+def init_command(folder: Path, trace_folder: Path, trace_op_seconds: float) -> None:
+    """Make a board: a healthy one, in the new folder FOLDER."""
+    if (folder / "board.json").exists():
+        raise TidegaugeError(f"{folder} is a board already", "name a new folder")
+    BoardState(trace_folder=str(trace_folder.absolute()), trace_op_seconds=trace_op_seconds).save(folder)
+    click.echo(f"export {VARIABLE}={folder.absolute()}")
+
+
+@command.command("inject")
+@click.argument("faults", nargs=-1, metavar="[LAYER:KIND[:AMOUNT]]...")
+@click.option("--artifacts", type=_FOLDER, help="Check the faults against these artifacts first.")
+def inject_command(faults: tuple[str, ...], artifacts: Path | None) -> None:
+    """Replace the faults of the board in TIDEGAUGE_VIRTUALBOARD; no fault heals it."""
+    state = inject(board_folder(), [parse(text) for text in faults], artifacts)
+    click.echo(f"{len(state.faults)} faults")

@@ -1,0 +1,254 @@
+"""Writes what a TIDL compile leaves behind: the artifacts folder and its tempDir, in TIDL's names and grammar.
+
+Source: a real AM62A compile of tools 10_00_08_00 (layer_info, netLog, svg, proto, allowedNode, onnxrtMetaData).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from tidegauge.tidl import io_descriptor
+from tidegauge.virtualboard.lowering import Lowered
+from tidegauge.virtualboard.network import UINT8, Dims, Quant, TwinLayer
+from tidegauge.virtualboard.options import CompileOptions
+from tidegauge.virtualboard.svg import document
+from tidegauge.virtualboard.twin import Names, Weights
+
+SUBGRAPH = "subgraph_0"
+NET_FILE = f"{SUBGRAPH}_tidl_net.bin"
+IO_FILE = f"{SUBGRAPH}_tidl_io_1.bin"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All that the files are written from."""
+
+    lowered: Lowered
+    names: Names
+    layers: tuple[TwinLayer, ...]
+    weights: dict[str, Weights]
+    options: CompileOptions
+    net: bytes
+    warnings: tuple[str, ...]
+    model: str
+
+
+def write(compiled: Compiled, artifacts: Path) -> None:
+    """Write the folder and its tempDir. `*_tidl_net.bin` comes last: a folder without it is an unfinished compile."""
+    temp = artifacts / "tempDir"
+    temp.mkdir(parents=True)
+    (temp / f"{NET_FILE}.layer_info.txt").write_text(layer_info(compiled.layers))
+    (temp / f"{NET_FILE}_netLog.txt").write_text(net_log(compiled.layers))
+    (temp / f"{NET_FILE}.svg").write_text(document(NET_FILE, _tooltips(compiled), compiled.layers))
+    (temp / "model_qparams.prototxt").write_text(quant_proto(compiled))
+    (temp / "compile.log").write_text(compile_log(compiled))
+    nodes = compiled.lowered.nodes
+    (artifacts / "allowedNode.txt").write_text("".join(f"{number}\n" for number in (1, nodes, *range(nodes))))
+    (artifacts / "onnxrtMetaData.txt").write_text(metadata(compiled.lowered))
+    (artifacts / IO_FILE).write_bytes(io_descriptor.pack(descriptor(compiled)))
+    (artifacts / NET_FILE).write_bytes(compiled.net)
+
+
+def layer_info(layers: tuple[TwinLayer, ...]) -> str:
+    """Layer id, data id, name, and TIDL's trailing space. Output data layers carry data id 0 and its wrong name."""
+    first = layers[0].name
+    rows = (f"{x.layer_id} {x.data_id} {first if x.is_sink else x.name} \n" for x in layers)
+    return "".join(rows)
+
+
+_RULE = "-" * 188
+_NONE: Dims = (0, 0, 0, 0, 0, 0)
+
+
+def net_log(layers: tuple[TwinLayer, ...]) -> str:
+    """The table of layers and edges."""
+    head = (
+        f"{'Num':>5}|{'TIDL Layer Name':<30}|{'Out Data Name':<50}|{'Group':<6}|{'#Ins':<6}|{'#Outs':<6}|"
+        f"{'Inbuf Ids':<32}|{'Outbuf Id':<10}|{'In NCHW':<36}|{'Out NCHW':<36}|{'MACS':<11}|"
+    )
+    dims = {layer.data_id: layer.dims for layer in layers if not layer.is_sink}
+    rows = [_net_row(layer, dims) for layer in layers]
+    giga = sum(layer.macs for layer in layers) / 1e9
+    lines = [f"Num of Layer Detected : {len(layers):3d} ", _RULE, head, _RULE, *rows, _RULE]
+    return "\n".join([*lines, f"Total Giga Macs : {giga:.4f}", _RULE]) + "\n"
+
+
+def _net_row(layer: TwinLayer, dims: dict[int, Dims]) -> str:
+    ids = " ".join(f"{layer.inputs[i]:3d}" if i < len(layer.inputs) else "  x" for i in range(8))
+    ins = len(layer.inputs) if layer.inputs else -1
+    outs = -1 if layer.is_sink else 1
+    source = dims[layer.inputs[0]] if layer.inputs else _NONE
+    target = _NONE if layer.is_sink else layer.dims
+    return (
+        f"{layer.layer_id:5d}|{layer.kind:<30}|{layer.name:<50}|{0:6d}|{ins:6d}|{outs:6d}|{ids} |"
+        f"{layer.data_id:3d}       |"
+        f"{_eights(source)} |{_eights(target)} |{layer.macs:10d} |"
+    )
+
+
+def _eights(dims: Dims) -> str:
+    return " ".join(f"{d:8d}" for d in dims)
+
+
+def metadata(lowered: Lowered) -> str:
+    lines = [
+        f"numGraphNodes={lowered.nodes}",
+        f"0:subGraphName={SUBGRAPH}",
+        f"0:numInputs={len(lowered.inputs)}",
+        f"0:numOutputs={len(lowered.outputs)}",
+        *(f"0:inputIdx={i}" for i in range(len(lowered.inputs))),
+        f"0:inDataNames={','.join(lowered.inputs)}",
+        f"0:outDataNames={','.join(lowered.outputs)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def descriptor(compiled: Compiled) -> io_descriptor.IoDescriptor:
+    """The graph's inputs and outputs: float32, as the data-convert layers take and give them."""
+    by_name = {x.name: x for x in compiled.layers if not x.is_sink}
+    inputs = [by_name[name] for name in compiled.lowered.inputs]
+    outputs = [by_name[name] for name in compiled.lowered.outputs]
+    return io_descriptor.IoDescriptor(
+        inputs=tuple(
+            io_descriptor.IoInput(x.name, x.data_id, x.dims, "float32", 1.0, 0, (0,) * 5, _pitch(x), prod(x.shape))
+            for x in inputs
+        ),
+        outputs=tuple(
+            io_descriptor.IoOutput(
+                *(x.name, x.data_id, x.dims, "float32", 1.0, 0, (0, 0, 0, 0, 0), _pitch(x), prod(x.shape)),
+                valid_dims=len(x.shape),
+            )
+            for x in outputs
+        ),
+    )
+
+
+def _pitch(layer: TwinLayer) -> int:
+    return layer.dims[4] * layer.dims[5]
+
+
+def quant_proto(compiled: Compiled) -> str:
+    """The quantisation proto, in protobuf's text format."""
+    per_channel = compiled.options.quantization_scale_type == 4
+    symmetric = all(layer.quant.zero_point == 0 for layer in compiled.layers)
+    lines = [
+        f"num_layers: {len(compiled.layers)}",
+        f"quant_type: {'SYMMETRIC' if symmetric else 'ASYMMETRIC'}",
+        f"calib_type: {'PERCHANNEL' if per_channel else 'PERTENSOR'}",
+    ]
+    for layer in compiled.layers:
+        lines += [
+            "layers {",
+            f'  layer_name: "{layer.name}"',
+            f'  layer_type: "{layer.kind}"',
+            f"  bit_depth: {4 if layer.quant.is_float and not layer.is_sink else layer.quant.dtype.itemsize}",
+            *_proto_output(layer),
+            *(_proto_weights(compiled.weights[layer.name]) if layer.name in compiled.weights else ()),
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _proto_output(layer: TwinLayer) -> list[str]:
+    quant = Quant(UINT8) if layer.is_sink else layer.quant
+    return _block("outputs", layer.low, layer.high, 1, quant.element_type, (quant.scale,), quant.zero_point)
+
+
+def _proto_weights(weights: Weights) -> list[str]:
+    element = 1 if weights.bits == 8 else 3
+    scales = tuple(float(s) for s in np.atleast_1d(weights.scale))
+    lines = _block("weights", weights.low, weights.high, len(scales), element, scales, 0)
+    if weights.bias is not None:
+        low, high = float(weights.bias.min()), float(weights.bias.max())
+        bias_scales = tuple(float(s) for s in np.atleast_1d(weights.bias_scale))
+        block = _block("bias", low, high, weights.bias.size, 0, bias_scales, 0)
+        lines += [*block[:-1], *(f"    value: {float(v):.17g}" for v in weights.bias.ravel()), block[-1]]
+    return lines
+
+
+def _block(
+    name: str, low: float, high: float, size: int, element: int, scales: tuple[float, ...], zero: int
+) -> list[str]:
+    return [
+        f"  {name} {{",
+        f"    min: {low:.9g}",
+        f"    max: {high:.9g}",
+        f"    size: {size}",
+        f"    element_type: {element}",
+        *(f"    scale: {scale:.17g}" for scale in scales),
+        *(f"    zero_point: {zero}" for _ in scales),
+        "  }",
+    ]
+
+
+def compile_log(compiled: Compiled) -> str:
+    """Versions, options, warnings, in the words of TIDL's own log."""
+    nodes = compiled.lowered.nodes
+    options = compiled.options
+    return "\n".join(
+        [
+            "========================= [Model Compilation Started] =========================",
+            "",
+            "Compiled by Tidegauge's virtual board (a fixed-point twin), not by TI's tools.",
+            "",
+            "============================== [Version Summary] ==============================",
+            "-" * 79,
+            f"|{'TIDL Tools Version':^38}|{'11_01_06_00':^38}|",
+            "-" * 79,
+            f"|{'C7x Firmware Version':^38}|{'11_01_06_00':^38}|",
+            "-" * 79,
+            f"|{'Model Opset Version':^38}|{compiled.lowered.opset:^38}|",
+            "-" * 79,
+            "",
+            f"model : {compiled.model}",
+            f"tensor_bits : {options.tensor_bits}",
+            f"advanced_options:quantization_scale_type : {options.quantization_scale_type}",
+            "advanced_options:output_feature_16bit_names_list : " + ",".join(options.output_feature_16bit_names_list),
+            "advanced_options:params_16bit_names_list : " + ",".join(options.params_16bit_names_list),
+            f"advanced_options:calibration_frames : {options.calibration_frames}",
+            "",
+            "------------------------- Subgraph Information Summary -------------------------",
+            "-" * 79,
+            f"|{'Core':^25}|{'No. of Nodes':^25}|{'Number of Subgraphs':^25}|",
+            "-" * 79,
+            f"| C7x                     |{nodes:>24} |{1:>24} |",
+            f"| CPU                     |{0:>24} |{'x':>24} |",
+            "-" * 79,
+            *compiled.warnings,
+            "======================== [Model Compilation Completed] ========================",
+            "",
+        ]
+    )
+
+
+def _tooltips(compiled: Compiled) -> dict[int, list[str]]:
+    """The lines of each layer's tooltip between its heading and its outputs."""
+    regions = {compiled.names[region.name]: region for region in compiled.lowered.regions}
+    lines: dict[int, list[str]] = {}
+    for layer in compiled.layers:
+        weights = compiled.weights.get(layer.name)
+        bits = weights.bits if weights else (32 if layer.kind == "TIDL_DataConvertLayer" else layer.quant.bits)
+        text = [
+            f"weightsElementSizeInBits={bits}",
+            "multiCoreMode=TIDL_NOT_MULTI_CORE",
+            "strideOffsetMethod=TIDL_StrideOffsetTopLeft",
+        ]
+        if layer.kind == "TIDL_DataConvertLayer":
+            way = "OUTPUT" if layer.quant.is_float else "INPUT"
+            text += [f"dataConvertType=TIDL_DC_TYPE_{way}", "inLayout=TIDL_LT_NCHW", "outLayout=TIDL_LT_NCHW"]
+        if layer.name in regions and not layer.is_sink:
+            text += _attributes(regions[layer.name].node.op_type, layer, weights)
+        lines[layer.layer_id] = text
+    return lines
+
+
+def _attributes(op: str, layer: TwinLayer, weights: Weights | None) -> list[str]:
+    lines = [f"onnxOperator={op} numOutChannels={layer.dims[3]}"]
+    if weights is not None:
+        scale, bias = float(np.max(weights.scale)), float(np.max(weights.bias_scale))
+        lines.append(f"weightScale={scale:f} biasScale={bias:f}")
+    return lines

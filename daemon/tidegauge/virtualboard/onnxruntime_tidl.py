@@ -1,0 +1,300 @@
+"""TI's `onnxruntime_tidl` as an application sees it, with the virtual board behind the TIDL provider.
+
+Usage as in TI's examples::
+
+    session = InferenceSession(model, providers=["TIDLExecutionProvider", "CPUExecutionProvider"],
+                               provider_options=[{"artifacts_folder": folder, "debug_level": "0"}, {}],
+                               sess_options=SessionOptions())
+
+Behaviour, messages and the silent fall-back to the CPU follow TI's ONNX Runtime 1.15 (branch tidl-1.15,
+onnxruntime_inference_collection.py) and onnxrt_ep.cpp of SDK 11.1.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from numpy.typing import NDArray
+from onnxruntime import GraphOptimizationLevel, RunOptions, SessionOptions
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+
+from tidegauge.tidl import io_descriptor
+from tidegauge.virtualboard import remote_log, tracing
+from tidegauge.virtualboard.execution import Twin
+from tidegauge.virtualboard.network import TwinNetwork, load_artifacts
+from tidegauge.virtualboard.state import BoardState, BoardWatch, board_folder, update
+
+__all__ = ["VIRTUAL", "GraphOptimizationLevel", "InferenceSession", "RunOptions", "SessionOptions"]
+
+VIRTUAL = True
+TIDL, CPU = "TIDLExecutionProvider", "CPUExecutionProvider"
+SUBGRAPH = "subgraph_0"
+Array = NDArray[Any]
+
+
+def get_available_providers() -> list[str]:
+    return [TIDL, "TIDLCompilationProvider", CPU]
+
+
+def _print(text: str) -> None:
+    """As the C library does: on file descriptor 1, past Python's `sys.stdout`."""
+    os.write(1, f"{text}\n".encode())
+
+
+class InferenceSession:
+    """A model with the parts that `allowedNode.txt` names on the virtual C7x. One at a time; not thread-safe."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: Any = None,
+        providers: Sequence[str | tuple[str, Mapping[str, object]]] | None = None,
+        provider_options: Sequence[Mapping[str, object]] | None = None,
+    ) -> None:
+        names, options = _pairs(providers, provider_options)
+        source = path_or_bytes if isinstance(path_or_bytes, bytes) else os.fspath(path_or_bytes)
+        self._cpu = onnxruntime.InferenceSession(source, sess_options, providers=[CPU])
+        self._device: _Device | None = None
+        self._providers = names
+        self._benchmark: dict[str, int] = {}
+        if TIDL not in names:
+            return
+        if names[0] != TIDL:  # the first provider that can takes the nodes, and the CPU can take all
+            return
+        try:
+            self._device = _open(self._cpu, {k: str(v) for k, v in options[0].items()})
+        except (RuntimeError, ValueError) as error:
+            _fall_back(error, names)
+            self._providers = [CPU]
+
+    def get_inputs(self) -> list[Any]:
+        return list(self._cpu.get_inputs())
+
+    def get_outputs(self) -> list[Any]:
+        return list(self._cpu.get_outputs())
+
+    def get_providers(self) -> list[str]:
+        """The providers of the session: only the CPU's after a silent fall-back."""
+        return list(self._providers)
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array], run_options: Any = None
+    ) -> list[Array]:
+        """The named outputs (all for None). Hangs for ever if it traces and the board has no remote-log server."""
+        wanted = list(output_names) if output_names else [o.name for o in self._cpu.get_outputs()]
+        start = time.time_ns()
+        stamps: dict[str, int] = {}
+        if self._device is None:
+            result: list[Array] = self._cpu.run(wanted, dict(input_feed), run_options)
+        else:
+            result = self._device.run(wanted, input_feed, stamps)
+        ddr = int(sum(x.nbytes for x in (*result, *input_feed.values())))
+        read, write = _DDR.advance(ddr)
+        self._benchmark = {
+            "ts:run_start": start,
+            "ts:run_end": time.time_ns(),
+            "ddr:read_start": read,
+            "ddr:read_end": read + ddr,
+            "ddr:write_start": write,
+            "ddr:write_end": write + ddr,
+            **stamps,
+        }
+        return result
+
+    def get_TI_benchmark_data(self) -> dict[str, int]:
+        """Time stamps of the last run, nanoseconds; keys `ts:subgraph_…` only where the C7x computed."""
+        return dict(self._benchmark)
+
+
+class _Ddr:
+    """The SoC's DDR byte counters, which only grow. Zero unless TIDL_RT_DDR_STATS=1, as on a board."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def advance(self, count: int) -> tuple[int, int]:
+        before = self._total
+        if os.environ.get("TIDL_RT_DDR_STATS") == "1":
+            self._total += count
+        return before, before
+
+
+_DDR = _Ddr()
+
+
+def _pairs(
+    providers: Sequence[str | tuple[str, Mapping[str, object]]] | None,
+    provider_options: Sequence[Mapping[str, object]] | None,
+) -> tuple[list[str], list[Mapping[str, object]]]:
+    """Names and options, from both of ONNX Runtime's notations."""
+    names: list[str] = []
+    options: list[Mapping[str, object]] = []
+    for item in providers or [CPU]:
+        name, extra = (item, {}) if isinstance(item, str) else item
+        if name not in get_available_providers():
+            raise ValueError(f"{name} is not an available provider; available: {get_available_providers()}")
+        names.append(name)
+        options.append(extra)
+    if provider_options is not None:
+        if len(provider_options) != len(names):
+            raise ValueError("'providers' and 'provider_options' should be the same length if both are given.")
+        options = list(provider_options)
+    return names, options
+
+
+def _fall_back(error: Exception, names: list[str]) -> None:
+    print("*************** EP Error ***************")
+    print(f"EP Error {error} when using {names}")
+    print(f"Falling back to {[CPU]} and retrying.")
+    print("****************************************")
+    sys.stdout.flush()
+
+
+def _open(cpu: Any, options: dict[str, str]) -> _Device | None:
+    """The device behind a session; None where TIDL leaves the whole model to the CPU.
+
+    Raises `RuntimeError` where the provider can't be constructed, `Fail` where its creation fails later.
+    """
+    if "artifacts_folder" not in options:
+        _print("ERROR : artifacts_folder must be provided")
+        raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
+    artifacts = Path(options["artifacts_folder"])
+    if not artifacts.is_dir():
+        _print("ERROR : artifacts_folder not a directory")
+        raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
+    priority = int(options.get("priority", "0"))
+    if not 0 <= priority <= 7:
+        _print("ERROR : Please provide priority betweeen 0-7 ... exiting")
+        raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
+    level = int(options.get("debug_level", "0"))
+    allowed = artifacts / "allowedNode.txt"
+    if not allowed.is_file():
+        _print(
+            f"******** WARNING ******* : Could not open {allowed} for reading... "
+            "Entire model will run on ARM without any delegation to TIDL !"
+        )
+        return None
+    return _create(cpu, artifacts, level)
+
+
+def _create(cpu: Any, artifacts: Path, level: int) -> _Device:
+    folder = board_folder()
+    _check_descriptor(artifacts)
+    _check_version(artifacts, folder)
+    network = load_artifacts(artifacts)
+    inputs, outputs = {i.name for i in cpu.get_inputs()}, {o.name for o in cpu.get_outputs()}
+    if inputs != set(network.inputs) or outputs != set(network.outputs):
+        raise Fail(
+            f"the artifacts in {artifacts} belong to a model with inputs {sorted(network.inputs)} and outputs "
+            f"{sorted(network.outputs)}, this one has {sorted(inputs)} and {sorted(outputs)}"
+        )
+    # Globals of the C7x: whoever creates a session sets them for all sessions, until the next create.
+    update(folder, trace_write_level=tracing.write_level(level), trace_subgraph=SUBGRAPH)
+    device = _Device(network, folder, level)
+    if level >= 1:
+        _start_up_lines(network)
+        remote_log.append(folder, *_alg_lines(network))
+    return device
+
+
+def _check_descriptor(artifacts: Path) -> None:
+    path = artifacts / f"{SUBGRAPH}_tidl_io_1.bin"
+    size = path.stat().st_size if path.is_file() else 0
+    if size != io_descriptor.SIZE:
+        _print(
+            f"TIDL_RT_OVX: ERROR: Config file size ({size} bytes) does not match size of sTIDL_IOBufDesc_t "
+            f"({io_descriptor.SIZE} bytes)"
+        )
+        _print("TIDL_RT_OVX: ERROR: Map of config object failed")
+        raise Fail("Create state function failed. Return value:-1")
+
+
+def _check_version(artifacts: Path, folder: Path) -> None:
+    expected = BoardState.load(folder).firmware_version
+    path = artifacts / f"{SUBGRAPH}_tidl_net.bin"
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        _print(f"Could not open {path} file for reading ")
+        raise Fail("Create state function failed. Return value:-1") from error
+    found = struct.unpack("<I", head)[0] if len(head) == 4 else 0
+    if found != expected:
+        remote_log.append(
+            folder,
+            f" VX_ZONE_ERROR:[tivxKernelTIDLCreate:1108] Network version - 0x{found:08X}, "
+            f"Expected version - 0x{expected:08X}",
+        )
+        _print("VX_ZONE_ERROR: [ownContextSendCmd:1001] Command ack message returned failure cmd_status: -1")
+        _print("VX_ZONE_ERROR: [ownNodeKernelInit:704] Target kernel, TIVX_CMD_NODE_CREATE failed for node TIDLNode")
+        _print("TIDL_RT_OVX: ERROR: Verify OpenVX graph failed")
+        raise Fail("Create state function failed. Return value:-1")
+
+
+def _start_up_lines(network: TwinNetwork) -> None:
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
+    _print(
+        "\n".join(
+            [
+                f"libtidl_onnxrt_EP loaded 0x{id(network):x} ",
+                f"Final number of subgraphs created are : 1, - Offloaded Nodes - {network.nodes}, "
+                f"Total Nodes - {network.nodes} ",
+                "APP: Init ... !!!",
+                "MEM: Init ... !!!",
+                "MEM: Initialized DMA HEAP (fd=4) !!!",
+                "MEM: Init ... Done !!!",
+                "IPC: Init ... !!!",
+                "IPC: Init ... Done !!!",
+                "REMOTE_SERVICE: Init ... !!!",
+                "REMOTE_SERVICE: Init ... Done !!!",
+                f"{seconds:13.6f} s: GTC Frequency = 200 MHz",
+                "APP: Init ... Done !!!",
+                f"{seconds:13.6f} s:  VX_ZONE_INIT:[tivxHostInitLocal:86] Initialization Done for HOST !!!",
+            ]
+        )
+    )
+
+
+def _alg_lines(network: TwinNetwork) -> list[str]:
+    count = len(network.layers)
+    lines = ["TIDL Memory requiement", "MemRecNum , Space     , Attribute ,    SizeinBytes"]
+    lines.append(f" {0:<9}, {'DDR':<10}, {'Persistent'}, {len(network.twin):>8}")
+    return [*lines, *(f"Alg Init for Layer # - {x.layer_id:4d} out of {count:4d}" for x in network.layers)]
+
+
+class _Device:
+    """The C7x side of a session: the twin, the board's faults, and the trace globals."""
+
+    def __init__(self, network: TwinNetwork, folder: Path, level: int) -> None:
+        self._watch = BoardWatch(folder)
+        self._network = network
+        self._folder = folder
+        self._level = level
+        self._twin = Twin(network, self._watch.current().faults)
+
+    def run(self, wanted: list[str], feeds: Mapping[str, Array], stamps: dict[str, int]) -> list[Array]:
+        state = self._watch.current()
+        if state.faults != self._twin.faults:
+            self._twin = Twin(self._network, state.faults)
+        prefix = f"ts:subgraph_{SUBGRAPH}_"
+        stamps[f"{prefix}copy_in_start"] = time.time_ns()
+        stamps[f"{prefix}copy_in_end"] = stamps[f"{prefix}proc_start"] = time.time_ns()
+        traced = [layer.name for layer in self._network.tensors()] if state.trace_write_level else []
+        tensors = self._twin.run(feeds, [*wanted, *(name for name in traced if name not in wanted)])
+        if traced:
+            tracing.dump(self._folder, state, self._network, tensors)
+        stamps[f"{prefix}proc_end"] = stamps[f"{prefix}copy_out_start"] = time.time_ns()
+        result = [tensors[name] for name in wanted]
+        stamps[f"{prefix}copy_out_end"] = time.time_ns()
+        if self._level >= 1:
+            parts = ("copy_in", "proc", "copy_out")
+            micro = [(stamps[f"{prefix}{p}_end"] - stamps[f"{prefix}{p}_start"]) / 1000 for p in parts]
+            _print(f"Sub Graph Stats {micro[0]:f} {micro[1]:f} {micro[2]:f} ")
+        return result

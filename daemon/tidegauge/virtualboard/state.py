@@ -1,0 +1,125 @@
+"""The state of the emulated board: a folder with `board.json`, the remote log and its server's pid file.
+
+What lives here is what a real board keeps outside any process: the trace globals of the C7x, the file system it dumps
+into, and the faults under test.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.files import write_durably
+from tidegauge.virtualboard.faults import Fault, check
+from tidegauge.virtualboard.network import NET_VERSION, load_artifacts
+
+VARIABLE = "TIDEGAUGE_VIRTUALBOARD"
+FILE = "board.json"
+_CURE = "make a board with `tidegauge virtualboard init FOLDER`"
+
+
+class BoardState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`board.json`.
+
+    `trace_folder`: where the C7x dumps, /tmp on a real board. `trace_write_level`, `trace_subgraph`: globals of the
+    C7x, set by the last create of any session and read by every run of every session. `trace_op_seconds`: pause
+    before each file operation (a real board: 0.01). `firmware_version`: the only network version it accepts.
+    """
+
+    version: Literal[1] = 1
+    trace_folder: str = "/tmp"
+    trace_op_seconds: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    trace_write_level: int = 0
+    trace_subgraph: str = "subgraph_0"
+    firmware_version: int = NET_VERSION
+
+    @classmethod
+    def load(cls, folder: Path) -> BoardState:
+        """Raises `TidegaugeError` if the folder is no board or its state can't be read."""
+        path = folder / FILE
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except OSError as error:
+            raise TidegaugeError(f"{path} can't be read ({error.strerror})", _CURE) from error
+        except msgspec.MsgspecError as error:
+            raise TidegaugeError(f"{path} is damaged ({error})", _CURE) from error
+
+    def save(self, folder: Path) -> None:
+        """Write `board.json` so that a reader sees the old state or the new one, also after a power cut."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_durably(folder / FILE, msgspec.json.format(msgspec.json.encode(self), indent=2))
+
+
+def board_folder() -> Path:
+    """The folder that the environment names. Raises `TidegaugeError` if it names none."""
+    value = os.environ.get(VARIABLE, "")
+    if not value:
+        raise TidegaugeError(f"the environment variable {VARIABLE} is not set", f"set it to a board's folder; {_CURE}")
+    folder = Path(value)
+    if not (folder / FILE).is_file():
+        raise TidegaugeError(f"{VARIABLE}={value} is no virtual board: there is no {FILE}", _CURE)
+    return folder
+
+
+def update(folder: Path, **changes: Any) -> BoardState:
+    """Change fields of the state. Several processes may do so at once; nothing is written if nothing changes."""
+    with _locked(folder):
+        before = BoardState.load(folder)
+        after: BoardState = msgspec.structs.replace(before, **changes)
+        if after != before:
+            after.save(folder)
+    return after
+
+
+def inject(folder: Path, faults: Iterable[Fault], artifacts: Path | None = None) -> BoardState:
+    """Replace the board's faults; running sessions have them from their next run on. An empty list heals.
+
+    With `artifacts` the faults are checked against that network first: raises `TidegaugeError`, naming the layers
+    that can have the fault. Without, a session whose network can't have a fault refuses to run.
+    """
+    wanted = tuple(faults)
+    if artifacts is not None:
+        check(load_artifacts(artifacts), wanted)
+    return update(folder, faults=wanted)
+
+
+class BoardWatch:
+    """Reads the state again only when the file has changed (inode, time of change, size)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen: tuple[int, int, int] | None = None
+        self._state = BoardState()
+
+    def current(self) -> BoardState:
+        """The state now. Raises `TidegaugeError` if the board's folder has gone."""
+        try:
+            info = (self.folder / FILE).stat()
+        except OSError as error:
+            raise TidegaugeError(f"{self.folder / FILE} has gone ({error.strerror})", _CURE) from error
+        mark = (info.st_ino, info.st_mtime_ns, info.st_size)
+        if mark != self._seen:
+            self._state = BoardState.load(self.folder)
+            self._seen = mark
+        return self._state
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        handle = os.open(folder / "board.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise TidegaugeError(f"{folder} can't be written ({error.strerror})", _CURE) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
