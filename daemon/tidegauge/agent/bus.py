@@ -1,4 +1,4 @@
-"""Typed events between the agent's parts. Handlers are plain functions that must not block; long work has its own task."""
+"""Typed events between the agent's parts. Handlers must not block; long work has its own task."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class CaptureService:
         return done
 
     async def _prove(self, input_path: Path) -> str:
-        """The restarted pipeline must complete a device run of the same tensor; its digest is the one without traces."""
+        """The restarted pipeline must complete a device run of the same tensor; returns that run's digest."""
         async with asyncio.timeout(self._runtime.start_timeout + self._runtime.run_timeout):
             while True:
                 await self._pipeline.until_up()

@@ -260,7 +260,7 @@ class Monitor:
         self._say_phase()
 
     def _observables(self, suspects: list[Alarm], golden: GoldenRoundEnded) -> Observables:
-        """What the table of attribution looks at. On a failed acceptance the golden loss stands for the golden answer."""
+        """What attribution looks at. While nothing is accepted, a golden loss above the limit is a wrong answer."""
         names = {each.detector for each in suspects} | {each.detector for each in self._store.state.alarms}
         known = golden.checked > 0
         limit = self._config.golden.max_loss or self._config.acceptance.max_loss

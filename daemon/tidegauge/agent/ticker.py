@@ -12,6 +12,7 @@ from tidegauge.clocks import monotonic
 from tidegauge.metrics import AgentMetrics
 
 PERIOD = 1.0
+MIB = 1024 * 1024
 #: The loop counts as stuck when its tick is this late.
 STUCK_SECONDS = 5.0
 
@@ -45,7 +46,7 @@ class Ticker:
         metrics.spool_bytes.set(usage.bytes)
         metrics.spool_inodes.set(usage.inodes)
         metrics.spool_bundles.set(usage.bundles)
-        metrics.spool_limit.set(self._spool.limits.bytes)
+        metrics.spool_limit.set(self._spool.limits.max_mib * MIB)
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
         metrics.bundles_sent.set(state.bundles_sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,5 @@ class Worker(Generic[In]):
 
     @staticmethod
     def _signal(send: Any) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it ended in this very moment
             send()
-        except ProcessLookupError:
-            pass  # it ended in this very moment

@@ -1,4 +1,4 @@
-"""The demo's broker: mosquitto where it is installed, else amqtt inside the demo's own process. On loopback, a free port."""
+"""The demo's broker on loopback: mosquitto where it is installed, else amqtt inside the demo's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's child processes: started with their output in a log file, ended in order, the last line shown on a failure."""
+"""The demo's child processes: output in a log file, ended in order, the last line shown on a failure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,94 @@
+"""`tidegauge demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from tidegauge.demo.run import Options, Outcome, run
+from tidegauge.demo.show import Show
+from tidegauge.errors import TidegaugeError
+from tidegauge.virtualboard.faults import KINDS
+
+
+@click.command("demo")
+@click.option("--seed", type=int, default=1, show_default=True, help="Draws clip, layer and fault.")
+@click.option("--layer", help="Inject into this layer (`tidegauge virtualboard layers` lists them).")
+@click.option("--fault", type=click.Choice([*KINDS, "none"]), help="Inject this fault; `none`: no alarm may come.")
+@click.option("--from-start", is_flag=True, help="The fault is there before acceptance, which then fails.")
+@click.option("--once", is_flag=True, help="End after the report: exit 0 when the culprit is the injected layer.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the result to this file.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Work in this new folder and leave it.")
+def command(
+    seed: int,
+    layer: str | None,
+    fault: str | None,
+    from_start: bool,
+    once: bool,
+    json_file: Path | None,
+    keep: Path | None,
+) -> None:
+    """The main job, end to end, on a virtual board (nothing here touches a real one)."""
+    if from_start and fault == "none":
+        raise TidegaugeError("--from-start needs a fault, --fault none has none", "leave one of them out")
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise TidegaugeError(f"the folder {keep} is not empty", "name a new folder for --keep")
+    with tempfile.TemporaryDirectory(prefix="tidegauge-demo-", ignore_cleanup_errors=True) as temporary:
+        folder = (keep or Path(temporary)).resolve()
+        options = Options(seed, fault, layer, from_start, folder)
+        outcome = asyncio.run(_demo(options, once, json_file))
+    if once:
+        sys.exit(0 if outcome.right else 1)
+
+
+async def _demo(options: Options, once: bool, json_file: Path | None) -> Outcome:
+    console = Console(highlight=False)
+    stopping = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    finished = False
+
+    def on_signal() -> None:
+        if finished:
+            stopping.set()
+        else:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+
+    async def after(outcome: Outcome) -> None:
+        nonlocal finished
+        finished = True
+        _print(console, outcome)
+        if json_file is not None:
+            json_file.write_bytes(msgspec.json.format(msgspec.json.encode(outcome)) + b"\n")
+        if not once:
+            console.print("\nEverything keeps running; Ctrl-C ends it.")
+            await stopping.wait()
+
+    try:
+        return await run(options, Show(console), after)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def _print(console: Console, outcome: Outcome) -> None:
+    mark = "[bold green]right[/]" if outcome.right else "[bold red]wrong[/]"
+    console.print()
+    console.print(f"  injected layer  {outcome.injected_layer or 'none'}  ({outcome.injected_fault or 'no fault'})")
+    console.print(
+        f"  named layer     {outcome.named_layer or 'none'}  ({outcome.named_cause or 'no cause'})   {mark}: {outcome.why}"
+    )
+    console.print()
+    for name, value in (("report", outcome.report), ("collector", outcome.page), ("metrics", outcome.metrics)):
+        if value:
+            console.print(f"  {name:<15} {value}", soft_wrap=True)
