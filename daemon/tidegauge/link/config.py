@@ -34,7 +34,7 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk_bytes: Annotated[int, Meta(ge=4096, le=1_047_552)] = 256 * 1024
     window_chunks: Annotated[int, Meta(ge=1, le=64)] = 8
     connect_timeout: Seconds = 15.0
-    publish_timeout: Seconds = 60.0
+    publish_timeout: Seconds = 120.0
     answer_timeout: Seconds = 15.0
     backoff_first: Seconds = 1.0
     backoff_most: Seconds = 300.0

@@ -199,7 +199,7 @@ class Receiver:
             return [Confirm(topic)]
         if init.size > self.limits.max_size:
             return [self._failure(topic, Reason.TOO_LARGE)]
-        if self.init is not None and self.init != init:
+        if self.init is not None and self.init.size != init.size:
             return [self._failure(topic, Reason.CONFLICT)]
         self.init = init
         return [self._acked(topic, 0)]

@@ -16,6 +16,19 @@ from tidegauge.link.commands import BadTopic, FileTopic, parse
 from tidegauge.link.transfer import FileRef, FileTransfer, Publish, SendChunk, SenderLimits, State
 from tidegauge.link.wire import FileResponse
 
+__all__ = [
+    "Action",
+    "Done",
+    "FileRef",
+    "Outgoing",
+    "Publish",
+    "Refused",
+    "SendChunk",
+    "Sender",
+    "SenderLimits",
+    "Wait",
+]
+
 #: Room for the fixed header, topic and properties of a packet beside its payload.
 PACKET_OVERHEAD = 512
 #: Longest `retry_after_ms` that is believed, seconds.

@@ -65,12 +65,12 @@ class _Budget:
     def __init__(self, size: int, inodes: int) -> None:
         self.bytes, self.inodes = size, inodes
 
-    def take(self, item: Candidate) -> bool:
-        if item.bytes > self.bytes or item.inodes > self.inodes:
-            return False
+    def holds(self, item: Candidate) -> bool:
+        return item.bytes <= self.bytes and item.inodes <= self.inodes
+
+    def take(self, item: Candidate) -> None:
         self.bytes -= item.bytes
         self.inodes -= item.inodes
-        return True
 
     def share(self, part: float) -> _Budget:
         return _Budget(int(self.bytes * part), int(self.inodes * part))
@@ -79,15 +79,18 @@ class _Budget:
 def plan(entries: Sequence[Candidate], limits: SpoolLimits, room: Room) -> Plan:
     """Expired bundles go first; then, only where the limits would be broken, those outside the three shares.
 
-    What stays never exceeds the limits. A bundle in transfer goes only where it alone is too large for them.
+    What stays never exceeds the limits. A bundle in transfer goes only where it alone is too large for them. Nothing is
+    given up for what would not fit into an empty spool either.
     """
+    budget = _budget(entries, limits, room)
+    fits = budget.bytes >= 0 and budget.inodes >= 0
+    if not fits:
+        budget = _budget(entries, limits, msgspec.structs.replace(room, incoming_bytes=0, incoming_inodes=0))
     ordered = sorted(entries, key=lambda item: (item.sequence, item.id))
     oldest = limits.max_age_days * SECONDS_PER_DAY
     expired = {e.id for e in ordered if e.age is not None and e.age > oldest and not e.in_transfer}
     living = [e for e in ordered if e.id not in expired]
-    budget = _budget(ordered, limits, room)
-    fits = budget.bytes >= 0 and budget.inodes >= 0
-    kept = _keep(living, limits, budget) if fits else {e.id for e in living if e.in_transfer}
+    kept = _keep(living, limits, budget)
     evict = tuple(
         (e.id, DropReason.EXPIRED if e.id in expired else DropReason.EVICTED) for e in ordered if e.id not in kept
     )
@@ -113,12 +116,10 @@ def _keep(living: Sequence[Candidate], limits: SpoolLimits, budget: _Budget) -> 
 
     def fill(order: Iterable[Candidate], share: _Budget) -> None:
         for item in order:
-            if item.id not in kept and total.take(item):
-                if share.take(item):
-                    kept.add(item.id)
-                else:
-                    total.bytes += item.bytes
-                    total.inodes += item.inodes
+            if item.id not in kept and total.holds(item) and share.holds(item):
+                total.take(item)
+                share.take(item)
+                kept.add(item.id)
 
     fill((e for e in living if e.in_transfer), total.share(1.0))
     whole = _Budget(total.bytes, total.inodes)
@@ -131,7 +132,8 @@ def _keep(living: Sequence[Candidate], limits: SpoolLimits, budget: _Budget) -> 
 def _firsts(living: Sequence[Candidate]) -> list[Candidate]:
     """The first of each class, then the other early ones."""
     seen: set[str] = set()
-    first, later = [], []
+    first: list[Candidate] = []
+    later: list[Candidate] = []
     for item in living:
         (later if item.kind in seen else first).append(item)
         seen.add(item.kind)

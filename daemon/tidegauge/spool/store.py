@@ -76,7 +76,7 @@ class Spool:
     def __init__(self, folder: Path, limits: SpoolLimits) -> None:
         self.folder, self.limits = folder, limits
         self.in_transfer: frozenset[str] = frozenset()
-        self.drops: Counter[DropReason] = Counter({reason: 0 for reason in DropReason})
+        self.drops: Counter[DropReason] = Counter(dict.fromkeys(DropReason, 0))
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._sequence = 0
@@ -113,8 +113,7 @@ class Spool:
         manifest = read_manifest(path)
         size, inodes = _measure(path)
         with self._lock:
-            plan = self._make_room(0, 0, extra=(size, inodes))
-            if not plan.fits:
+            if not self._make_room(size, inodes, written=True).fits:
                 self.drops[DropReason.NO_ROOM] += 1
                 self._delete(path)
                 raise SpoolFull(
@@ -170,17 +169,18 @@ class Spool:
         with self._lock:
             self._make_room(0, 0)
 
-    def _make_room(self, size: int, inodes: int, extra: tuple[int, int] = (0, 0)) -> Plan:
-        """`extra`: what is written already (so it is not in the free space any more) but not yet queued."""
+    def _make_room(self, size: int, inodes: int, written: bool = False) -> Plan:
+        """`written`: what comes is on the disk already, so that the free space doesn't hold it any more."""
         disk = os.statvfs(self.folder)
         other_bytes, other_inodes = _measure(self.folder / QUARANTINE)
         room = Room(
-            free_bytes=disk.f_bavail * disk.f_frsize,
-            free_inodes=disk.f_favail or (1 << 40),  # file systems without an inode table report 0
+            free_bytes=disk.f_bavail * disk.f_frsize + (size if written else 0),
+            # File systems without an inode table report 0 of 0.
+            free_inodes=(disk.f_favail if disk.f_files else 1 << 40) + (inodes if written else 0),
             incoming_bytes=size,
             incoming_inodes=inodes,
-            other_bytes=other_bytes + extra[0],
-            other_inodes=other_inodes + extra[1],
+            other_bytes=other_bytes,
+            other_inodes=other_inodes,
         )
         now = stamp()
         made = plan([self._candidate(entry, now) for entry in self._entries.values()], self.limits, room)

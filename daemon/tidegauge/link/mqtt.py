@@ -1,0 +1,365 @@
+"""The adapter to aiomqtt 2.5, the one file that imports it.
+
+What it adds, since the library leaves it out: the reason code of each PUBACK; publishes in flight fail when the
+connection does, not at their time-out; the broker's packet limit from CONNACK; TCP_NODELAY (without it a packet over
+TLS waits some 40 ms for a delayed ACK); a connect that can be cancelled; errors by name. A `Connection` is used once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+from paho.mqtt.client import MQTT_ERR_SUCCESS
+from paho.mqtt.client import Client as Paho
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.link.config import LinkConfig
+
+__all__ = [
+    "AuthRefused",
+    "BrokerRefused",
+    "Connection",
+    "LinkConfig",
+    "LinkError",
+    "LinkLost",
+    "PublishRefused",
+    "TlsFailed",
+    "Unreachable",
+    "Will",
+    "connect",
+]
+
+log = logging.getLogger(__name__)
+#: The library's own lines: the errors raised here say the same with a cure.
+_quiet = logging.getLogger(f"{__name__}.library")
+_quiet.setLevel(logging.CRITICAL)
+
+AUTH_CODES = {0x86, 0x87, 0x8C}
+#: Longest wait for a clean DISCONNECT, seconds.
+GOODBYE = 2.0
+
+
+class LinkError(TidegaugeError):
+    """The link to the broker doesn't work. `kind` is a word for a metric."""
+
+    kind = "error"
+
+
+class Unreachable(LinkError):
+    """No TCP connection, or no answer to it."""
+
+    kind = "unreachable"
+
+
+class TlsFailed(LinkError):
+    """A certificate or key can't be used, or the handshake failed."""
+
+    kind = "tls"
+
+
+class AuthRefused(LinkError):
+    """The broker doesn't accept this user, password or certificate."""
+
+    kind = "auth"
+
+
+class BrokerRefused(LinkError):
+    """The broker answers, and refuses to serve."""
+
+    kind = "refused"
+
+
+class LinkLost(LinkError):
+    """An established connection has ended, or stands still."""
+
+    kind = "lost"
+
+
+class PublishRefused(LinkError):
+    """The broker took the packet and refused to publish it (MQTT 5; under 3.1.1 nobody is told)."""
+
+    kind = "publish_refused"
+
+
+Will = aiomqtt.Will
+
+
+class _Inbox(asyncio.Queue[aiomqtt.Message]):
+    """A bounded queue that counts what did not fit. The peer's retry brings it back."""
+
+    dropped = 0
+
+    def put_nowait(self, item: aiomqtt.Message) -> None:
+        if self.full():
+            self.dropped += 1
+        else:
+            super().put_nowait(item)
+
+
+class Connection:
+    """An open connection. `max_packet`: bytes of a packet that the broker takes, None where it didn't say."""
+
+    def __init__(self, client: aiomqtt.Client, config: LinkConfig) -> None:
+        self.max_packet: int | None = None
+        self._client, self._config = client, config
+        self._paho: Paho = client._client
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self._lost = False
+        self._paho.on_publish = self._on_publish
+        after = self._paho.on_connect
+
+        def on_connect(*args: Any) -> None:
+            self.max_packet = getattr(args[4], "MaximumPacketSize", None) if len(args) > 4 else None
+            if after is not None:
+                after(*args)
+
+        self._paho.on_connect = on_connect
+
+    @property
+    def inbound_dropped(self) -> int:
+        """Messages that came while the inbox was full."""
+        queue = self._client._queue
+        return queue.dropped if isinstance(queue, _Inbox) else 0
+
+    async def publish(
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, timeout: float | None = None
+    ) -> None:
+        """Publish; with QoS 1 return when the broker has taken it, which says nothing about anybody behind it.
+
+        Raises `LinkLost`, and `PublishRefused` where the broker says so.
+        """
+        if self._lost:
+            raise self._ended()
+        info = self._paho.publish(topic, payload, qos, retain)
+        if info.rc != MQTT_ERR_SUCCESS:
+            raise self._ended()
+        if qos == 0:
+            return
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[info.mid] = future
+        seconds = timeout or self._config.publish_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                code = await future
+        except TimeoutError as error:
+            raise LinkLost(
+                f"the broker {self._where} did not acknowledge {len(payload)} bytes within {seconds:g} s",
+                "check the link's speed against `link.chunk_bytes`, and the broker's packet limit",
+            ) from error
+        finally:
+            self._waiting.pop(info.mid, None)
+        if code >= 0x80:
+            raise PublishRefused(
+                f"the broker {self._where} refused a publish to {topic} (reason {code:#04x})",
+                "let this device write there in the broker's access list",
+            )
+
+    async def subscribe(self, topic: str, *, qos: int = 1) -> None:
+        """Subscribe. Raises `LinkLost`, or `BrokerRefused` where the broker says no."""
+        try:
+            codes = await self._client.subscribe(topic, qos=qos, timeout=self._config.connect_timeout)
+        except aiomqtt.MqttError as error:
+            raise self._ended(str(error)) from error
+        values = [code if isinstance(code, int) else code.value for code in codes]
+        if any(value >= 0x80 for value in values):
+            raise BrokerRefused(
+                f"the broker {self._where} refused the subscription to {topic}", "allow it in the broker's access list"
+            )
+
+    async def messages(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Topic and payload of each message. Raises `LinkLost` when the connection ends."""
+        try:
+            async for message in self._client.messages:
+                payload = message.payload
+                yield str(message.topic), payload if isinstance(payload, bytes) else b""
+        except aiomqtt.MqttError as error:
+            raise self._ended(str(error)) from error
+
+    def _watch(self) -> None:
+        """Fail what waits as soon as the library notices that the connection is gone."""
+
+        def ended(future: asyncio.Future[None]) -> None:
+            if not future.cancelled():
+                future.exception()  # seen, so that asyncio doesn't report it as forgotten
+            self._abandon()
+
+        self._client._disconnected.add_done_callback(ended)
+
+    def _abandon(self) -> None:
+        self._lost = True
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._ended())
+        self._waiting.clear()
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        future = self._waiting.get(mid)
+        if future is not None and not future.done():
+            future.set_result(int(reason.value))
+
+    def _ended(self, detail: str = "") -> LinkLost:
+        return LinkLost(f"the connection to the broker {self._where} was lost", detail or "it is tried again")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._config.host}:{self._config.port}"
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    config: LinkConfig, client_id: str, *, will: Will | None = None, inbound_limit: int = 1000
+) -> AsyncIterator[Connection]:
+    """Connect with a clean session; leaving disconnects within `GOODBYE` seconds.
+
+    `inbound_limit`: messages held for a slow reader; further ones are dropped and counted. Raises `Unreachable`,
+    `TlsFailed`, `AuthRefused`, `BrokerRefused`.
+    """
+    context = _tls_context(config)
+    password = _password(config)
+    sock = await _dial(config)
+    client = aiomqtt.Client(
+        config.host,
+        config.port,
+        identifier=client_id,
+        username=config.username or None,
+        password=password,
+        protocol=aiomqtt.ProtocolVersion.V5 if config.protocol == "5" else aiomqtt.ProtocolVersion.V311,
+        clean_session=None if config.protocol == "5" else True,
+        keepalive=config.keepalive,
+        timeout=config.connect_timeout,
+        will=will,
+        queue_type=_Inbox,
+        max_queued_incoming_messages=inbound_limit,
+        tls_context=context,
+        logger=_quiet,
+    )
+    paho: Any = client._client
+    sockets = [sock]
+
+    def wrap(plain: socket.socket) -> ssl.SSLSocket:
+        assert context is not None
+        secure = context.wrap_socket(plain, server_hostname=config.host, do_handshake_on_connect=False)
+        sockets.append(secure)
+        secure.settimeout(config.connect_timeout)
+        secure.do_handshake()
+        return secure
+
+    paho._create_socket_connection = lambda: sock
+    paho._ssl_wrap_socket = wrap
+    connection = Connection(client, config)
+    entered = False
+    try:
+        await _enter(client, config)
+        entered = True
+        connection._watch()
+        yield connection
+    finally:
+        connection._abandon()
+        try:
+            if entered:
+                async with asyncio.timeout(GOODBYE):
+                    await client.__aexit__(None, None, None)
+        except (TimeoutError, aiomqtt.MqttError):
+            log.debug("no clean goodbye from %s:%d", config.host, config.port)
+        finally:
+            paho._sock_close()
+            for each in sockets:
+                each.close()
+
+
+async def _enter(client: aiomqtt.Client, config: LinkConfig) -> None:
+    where = f"{config.host}:{config.port}"
+    try:
+        await client.__aenter__()
+    except aiomqtt.exceptions.MqttConnectError as error:
+        code = error.rc if isinstance(error.rc, int) else getattr(error.rc, "value", 0x80)
+        if code in AUTH_CODES or code in (4, 5):
+            raise AuthRefused(
+                f"the broker {where} refused this device's identity ({error})",
+                "check `link.username`, `link.password_file` and `link.cert`",
+            ) from error
+        raise BrokerRefused(
+            f"the broker {where} refused the connection ({error})", "see the broker's log; try `link.protocol`"
+        ) from error
+    except aiomqtt.MqttError as error:
+        if isinstance(error.__context__, ssl.SSLError):
+            raise TlsFailed(
+                f"no TLS with the broker {where}: {error.__context__}", "check `link.ca`, `link.cert`, `link.key`"
+            ) from error
+        raise Unreachable(
+            f"the broker {where} did not answer a connection ({error})",
+            "check that an MQTT broker listens there, and whether it wants TLS or a client certificate",
+        ) from error
+
+
+async def _dial(config: LinkConfig) -> socket.socket:
+    """A connected TCP socket. Done here, since the library would connect in a thread that can't be cancelled."""
+    loop = asyncio.get_running_loop()
+    where = f"{config.host}:{config.port}"
+    failure: OSError | None = None
+    try:
+        async with asyncio.timeout(config.connect_timeout):
+            for family, kind, number, _, address in await loop.getaddrinfo(
+                config.host, config.port, type=socket.SOCK_STREAM
+            ):
+                sock = socket.socket(family, kind, number)
+                try:
+                    sock.setblocking(False)
+                    await loop.sock_connect(sock, address)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                except OSError as error:
+                    sock.close()
+                    failure = error
+                except BaseException:
+                    sock.close()
+                    raise
+                else:
+                    return sock
+    except TimeoutError as error:
+        raise Unreachable(
+            f"no connection to the broker {where} within {config.connect_timeout:g} s", "check network and firewall"
+        ) from error
+    except OSError as error:
+        failure = error
+    raise Unreachable(
+        f"no connection to the broker {where} ({failure})", "check `link.host`, `link.port`, and that the broker runs"
+    ) from failure
+
+
+def _tls_context(config: LinkConfig) -> ssl.SSLContext | None:
+    if not (config.tls or config.ca or config.cert):
+        return None
+    named = {"link.ca": config.ca, "link.cert": config.cert, "link.key": config.key}
+    for key, path in named.items():
+        if path and not Path(path).is_file():
+            raise TlsFailed(f"{path} (key `{key}`) does not exist", "give the path of a PEM file")
+    try:
+        context = ssl.create_default_context(cafile=config.ca or None)
+        if config.cert:
+            context.load_cert_chain(config.cert, config.key or None)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsFailed(
+            f"the TLS files {', '.join(path for path in named.values() if path)} can't be used ({error})",
+            "check that they are PEM, that key and certificate belong together, and their owner and mode",
+        ) from error
+    return context
+
+
+def _password(config: LinkConfig) -> str | None:
+    if not config.password_file:
+        return None
+    try:
+        return Path(config.password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AuthRefused(
+            f"{config.password_file} (key `link.password_file`) can't be read ({error})",
+            "check its path, owner and mode",
+        ) from error

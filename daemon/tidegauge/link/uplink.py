@@ -1,0 +1,319 @@
+"""The board's link: one connection at a time, for ever. Alarms first, then status and results, then bundles.
+
+The spool is the session: nothing is left to the broker's queues, and a bundle is deleted only when the collector says
+that it holds all that it wants of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from random import Random
+
+import msgspec
+
+from tidegauge.bundles.errors import BundleError
+from tidegauge.clocks import monotonic
+from tidegauge.link.commands import chunk_topic, response_topic
+from tidegauge.link.config import LinkConfig
+from tidegauge.link.mqtt import Connection, LinkError, PublishRefused, Will, connect
+from tidegauge.link.outbox import Outbox, UplinkState
+from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
+from tidegauge.link.shelf import file_path, outgoing, read_chunk
+from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
+from tidegauge.spool.store import Entry, Spool
+
+#: Packets of a transfer handed to the broker at a time. An alarm waits behind this many at most.
+PACKETS_IN_FLIGHT = 2
+#: Bundles looked at in advance.
+QUEUED = 8
+#: Seconds after which a refused bundle is offered again: the collector may have been reconfigured.
+REFUSED_AGAIN = 6 * 3600.0
+#: A connection that lasted this long starts the back-off anew, seconds.
+STEADY = 30.0
+FAREWELL = 2.0
+#: Connection numbers of one run of the agent; a later run's are all larger.
+RUN = 1 << 20
+
+
+class Uplink:
+    """The link of one device. `session`: number of this run of the agent, larger than that of any run before.
+
+    All methods but `run` return at once and may be called at any time from the event loop's thread.
+    """
+
+    def __init__(
+        self, config: LinkConfig, device: str, spool: Spool, session: int, log: logging.Logger | None = None
+    ) -> None:
+        self.state = UplinkState()
+        self._config, self._device, self._spool = config, device, spool
+        self._log = log or logging.getLogger(__name__)
+        self._rng = Random()
+        self._session = session * RUN
+        limits = SenderLimits(config.chunk_bytes, config.window_chunks, config.answer_timeout)
+        self._sender = Sender(device, limits, self._rng)
+        self._outbox = Outbox(self.state)
+        self._outbox.put_status(Status(state="online", session=0))
+        self._actions: deque[Publish | SendChunk] = deque()
+        self._entries: dict[str, Entry] = {}
+        self._items: dict[str, Outgoing] = {}
+        self._refused_until: dict[str, float] = {}
+        self._finished: deque[str] = deque()
+        self._look = True
+        self._until = 0.0
+        self._status_at = 0.0
+        self._wake = asyncio.Event()
+        self._packets = 0
+        self._trouble: str | None = ""
+
+    def set_status(self, status: Status) -> None:
+        """The retained status; only the newest is sent. `session` is filled in here."""
+        self._outbox.put_status(status)
+        self._wake.set()
+
+    def publish_alarm(self, change: AlarmChange) -> None:
+        """Send at once, ahead of everything else; kept until the broker has taken it."""
+        self._outbox.put_alarm(change)
+        self._wake.set()
+
+    def publish_result(self, result: Result) -> None:
+        """Send now or never (QoS 0)."""
+        self._outbox.put_result(result)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """There is a new bundle in the spool."""
+        self._look = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Connect, serve, reconnect with back-off, until cancelled; then say "stopped"."""
+        failures = 0
+        while True:
+            began = monotonic()
+            try:
+                await self._connection()
+            except* LinkError as group:
+                self._note(_first(group))
+            failures = 0 if monotonic() - began > STEADY else failures + 1
+            bound = min(self._config.backoff_most, self._config.backoff_first * 2.0 ** min(failures - 1, 16))
+            await asyncio.sleep(self._rng.uniform(0.0, bound))
+
+    async def _connection(self) -> None:
+        self._session += 1
+        will = Will(topic(self._device, "status"), encode(self._status("lost")), qos=1, retain=True)
+        async with connect(self._config, self._device, will=will) as connection:
+            try:
+                await self._serve(connection)
+            except asyncio.CancelledError:
+                await self._farewell(connection)
+                raise
+            finally:
+                self.state.connected = False
+                self._outbox.disconnected()
+                self._sender.disconnected()
+                self._actions.clear()
+                self._packets = 0
+
+    async def _serve(self, connection: Connection) -> None:
+        await connection.subscribe(response_topic(self._device))
+        await self._send_status(connection)
+        self._note(None)
+        self.state.connected = True
+        self.state.connections += 1
+        self._look = True
+        self._take(self._sender.connected(connection.max_packet, monotonic()))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(connection))
+            while True:
+                self._wake.clear()
+                if not await self._step(connection, group):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._idle()):
+                            await self._wake.wait()
+
+    async def _step(self, connection: Connection, group: asyncio.TaskGroup) -> bool:
+        """Do the most urgent thing; False where there is none."""
+        now = monotonic()
+        outbox = self._outbox
+        if outbox.alarms:
+            change = outbox.alarms[0]
+            await self._publish(connection, "alarm", change)
+            if outbox.alarms and outbox.alarms[0] is change:
+                outbox.alarms.popleft()
+        elif outbox.status_due or now >= self._status_at:
+            await self._send_status(connection)
+        elif outbox.results:
+            await self._publish(connection, "result", outbox.results.popleft(), qos=0)
+        elif self._actions and self._packets < PACKETS_IN_FLIGHT:
+            self._packets += 1
+            group.create_task(self._transmit(connection, self._actions.popleft()))
+            await asyncio.sleep(0)  # it reaches the socket before the next one is looked for
+        elif self._finished:
+            await asyncio.to_thread(self._spool.remove, self._finished[0])
+            self._finished.popleft()
+        elif self._look:
+            self._look = False
+            await self._look_into_spool()
+        elif self._until and now >= self._until:
+            self._until = 0.0
+            self._take(self._sender.tick(now))
+        else:
+            return False
+        return True
+
+    def _idle(self) -> float:
+        """Seconds until something is due by time alone."""
+        due = [self._status_at, *([self._until] if self._until else [])]
+        return max(0.0, min(due) - monotonic())
+
+    async def _listen(self, connection: Connection) -> None:
+        async for _, payload in connection.messages():
+            try:
+                response: FileResponse = decode(FileResponse, payload)
+            except msgspec.DecodeError as error:
+                self._log.warning("an answer of the collector can't be read: %s", error)
+                continue
+            self.state.last_answer_monotonic = monotonic()
+            self._take(self._sender.response(response, monotonic()))
+
+    async def _transmit(self, connection: Connection, action: Publish | SendChunk) -> None:
+        try:
+            if isinstance(action, Publish):
+                await self._deliver(connection, action.topic, action.payload)
+            else:
+                await self._transmit_chunk(connection, action)
+        finally:
+            self._packets = max(0, self._packets - 1)
+            self._wake.set()
+        self._take(self._sender.sent(monotonic()))
+
+    async def _transmit_chunk(self, connection: Connection, action: SendChunk) -> None:
+        entry, item = self._entries.get(action.key), self._items.get(action.key)
+        if entry is None or item is None:
+            return  # given up meanwhile
+        path = file_path(entry.path, item, action.file_id)
+        try:
+            data, sha256 = await asyncio.to_thread(read_chunk, path, action.offset, action.length)
+        except (BundleError, OSError) as error:
+            await self._unreadable(action.key, error)
+            return
+        if await self._deliver(connection, chunk_topic(self._device, action.file_id, action.offset, sha256), data):
+            self.state.bytes_sent += len(data)
+
+    async def _unreadable(self, key: str, error: Exception) -> None:
+        """Evicted while it was being sent, or damaged: the spool sets aside what it still has."""
+        self._log.warning("bundle %s can't be read any more: %s", key, error)
+        await asyncio.to_thread(self._spool.quarantine, key)
+        self._forget(key)
+        self._take(self._sender.remove(key, monotonic()))
+
+    async def _deliver(
+        self, connection: Connection, at: str, payload: bytes, qos: int = 1, retain: bool = False
+    ) -> bool:
+        """Publish and count. A refusal by the broker is not a lost link: the sender's time-out deals with it."""
+        try:
+            await connection.publish(at, payload, qos=qos, retain=retain)
+        except PublishRefused as error:
+            self.state.publishes["refused"] += 1
+            self._log.error("%s", error)
+            return False
+        except LinkError:
+            self.state.publishes["lost"] += 1
+            raise
+        self.state.publishes["ok"] += 1
+        return True
+
+    async def _publish(self, connection: Connection, leaf: str, message: msgspec.Struct, qos: int = 1) -> None:
+        await self._deliver(connection, topic(self._device, leaf), encode(message), qos)
+
+    async def _send_status(self, connection: Connection) -> None:
+        self._outbox.status_due = False
+        self._look = True  # now and then, for what the spool has given up and for what was refused long ago
+        self._status_at = monotonic() + self._config.status_interval
+        await self._deliver(connection, topic(self._device, "status"), encode(self._status("online")), retain=True)
+
+    def _status(self, state: str) -> Status:
+        known = self._outbox.status or Status(state="online", session=0)
+        return msgspec.structs.replace(known, state=state, session=self._session)
+
+    async def _farewell(self, connection: Connection) -> None:
+        with contextlib.suppress(LinkError, TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                payload = encode(self._status("stopped"))
+                await connection.publish(topic(self._device, "status"), payload, retain=True)
+
+    def _take(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Publish() | SendChunk():
+                    self._actions.append(action)
+                case Wait():
+                    self._until = action.until
+                case Done():
+                    self._done(action.key)
+                case Refused():
+                    self._turned_down(action)
+        active = self._sender.active
+        self._spool.in_transfer = frozenset([active]) if active else frozenset()
+        self._wake.set()
+
+    def _done(self, key: str) -> None:
+        self.state.bundles_sent += 1
+        self._log.info("bundle %s is stored at the collector", key)
+        self._finished.append(key)
+        self._forget(key)
+
+    def _turned_down(self, refused: Refused) -> None:
+        self._log.error("bundle %s is refused: %s (file %s)", refused.key, refused.reason, refused.file_id)
+        self.state.refused.append(refused)
+        self._refused_until[refused.key] = monotonic() + REFUSED_AGAIN
+        self._forget(refused.key)
+
+    def _forget(self, key: str) -> None:
+        self._entries.pop(key, None)
+        self._items.pop(key, None)
+        self._look = True
+
+    async def _look_into_spool(self) -> None:
+        """Queue the earliest bundles that may be sent, and drop from the queue what the spool has given up."""
+        now = monotonic()
+        pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.pending)}
+        for key in self._sender.keys - pending.keys():
+            self._forget(key)
+            self._take(self._sender.remove(key, now))
+        for key, entry in pending.items():
+            if len(self._sender.keys) >= QUEUED:
+                break
+            if key in self._sender.keys or key in self._finished or self._refused_until.get(key, 0.0) > now:
+                continue
+            try:
+                item = await asyncio.to_thread(outgoing, entry)
+            except BundleError as error:
+                await self._unreadable(key, error)
+                continue
+            self._entries[key], self._items[key] = entry, item
+            self._take(self._sender.add(item, monotonic()))
+
+    def _note(self, error: LinkError | None) -> None:
+        """One line a change, however often it is tried."""
+        text = None if error is None else f"{type(error).__name__}: {error.problem}"
+        if text == self._trouble:
+            return
+        self._trouble = text
+        self.state.error = "" if error is None else str(error)
+        if error is None:
+            self._log.info("connected to the broker %s:%d", self._config.host, self._config.port)
+        else:
+            self._log.warning("no link: %s", error)
+
+
+def _first(group: BaseExceptionGroup[LinkError]) -> LinkError:
+    """Any of the errors of a lost connection; they are one fault."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, LinkError)
+    return error
