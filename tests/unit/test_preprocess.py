@@ -64,12 +64,12 @@ def test_integers_are_rounded_to_the_nearest() -> None:
 
 
 def test_shrinking_averages_areas() -> None:
-    picture = np.zeros((4, 6, 3), np.uint8)
-    picture[:2, :2] = [[[0], [100]], [[100], [200]]]
+    picture = np.zeros((6, 9, 3), np.uint8)
+    picture[0, 0] = picture[2, 2] = 90  # a linear reading of every third pixel would see neither
     tensor = input_tensor(picture, preprocess())
     assert tensor.shape == (1, 3, 2, 3)
-    assert tensor[0, :, 0, 0].tolist() == [100.0] * 3
-    assert tensor.sum() == 300.0
+    assert tensor[0, :, 0, 0].tolist() == [20.0] * 3
+    assert tensor.sum() == 60.0
 
 
 def test_growing_is_linear() -> None:

@@ -314,7 +314,8 @@ def main() -> None:
     code = run()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: the interpreter's shutdown would wait for a library that still blocks in the reader.
+    # Not sys.exit: the reader may still be inside a native library, which the interpreter's shutdown, with its
+    # destructors and exit handlers, would pull from under it.
     os._exit(code)
 
 

@@ -108,14 +108,22 @@ def test_clip_shows_all_photographs_in_low_light(photos: Path) -> None:
 
 
 def test_clip_moves_over_any_aspect_without_leaving_the_photograph() -> None:
-    """A photograph with a border of its own: no view may show more of the edge than one interpolated pixel."""
-    photo = np.full((300, 400, 3), 128, np.uint8)
+    """Over a picture that rises steadily to the right and downwards, no view may show a repeated edge."""
+    down, right = np.mgrid[0:240, 0:240]
+    photo = np.stack([right, down, right], -1).astype(np.uint8)
     for width, height in ((64, 64), (200, 50), (40, 160)):
         clip = Clip([photo], width, height, 1)
         for number in range(0, 3 * SCENE_FRAMES, 7):
             seen, _ = clip.scene_light(number)
             assert seen.shape == (height, width, 3)
-            assert (seen == 128).all()
+            across = seen[height // 2, :, 0].astype(int)
+            along = seen[:, width // 2, 1].astype(int)
+            for line in (across, along):
+                tenth = len(line) // 10
+                rises = (line[-1] - line[0]) / (len(line) - 1) * tenth
+                assert line[tenth] - line[0] == pytest.approx(rises, abs=2)
+                assert line[-1] - line[-1 - tenth] == pytest.approx(rises, abs=2)
+                assert rises > 2
 
 
 def test_folder_takes_no_other_files_and_resizes(pictures: Path) -> None:
