@@ -12,8 +12,9 @@ from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
 
-#: Elements in a block: its intermediate results stay in the second-level cache of an A53 cluster (512 KiB).
-BLOCK = 1 << 14
+#: Elements in a block: its intermediate results stay in the second-level cache of an A53 cluster (512 KiB), and a dot
+#: product of so few is no work that OpenBLAS shares among threads (from 10,000 on): a background worker wakes none.
+BLOCK = 1 << 13
 #: A difference of one step exactly is not "more than one step", though float32 may say so: two codes of 16 bits that
 #: are one step apart come out as far as 1.004 steps apart.
 ROUNDING = 1.01

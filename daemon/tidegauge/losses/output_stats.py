@@ -63,9 +63,10 @@ def _finite_part(block: Array) -> tuple[Array, float]:
 def summary(output: Output, array: Array) -> dict[str, float]:
     """The decoded result by name. What is not finite is left out, so that no number stands for "none".
 
-    For a picture: `minimum`, `maximum` of all elements; mean `luma`, its `contrast` (standard deviation) and `sharpness`
-    (mean absolute difference of neighbours in a row), over rows spread evenly, in the output's unit. For a raw tensor:
-    `minimum`, `maximum`, `mean`, `argmax` (flat index). Raises `ShapeMismatch` where the output isn't as the profile says.
+    For a picture: `minimum`, `maximum` of all elements; mean `luma`, its `contrast` (standard deviation) and
+    `sharpness` (mean absolute difference of neighbours in a row), over rows spread evenly, in the output's unit. For a
+    raw tensor: `minimum`, `maximum`, `mean`, `argmax` (flat index). Raises `ShapeMismatch` for an output that isn't as
+    the profile says.
     """
     values = flat(array)
     found = {"minimum": float(values.min()), "maximum": float(values.max())}

@@ -21,7 +21,7 @@ SPREAD_STEPS = 8
 #: Slopes for a median, at least.
 FEWEST_SLOPES = 64
 #: Elements of a line that its median is taken over, at most.
-LINE_SAMPLE = 256
+LINE_SAMPLE = 96
 #: A line shorter than this, or fewer lines, say nothing about bands.
 SHORTEST_LINE, FEWEST_LINES = 32, 16
 #: A jump between neighbouring lines counts beyond so many steps. Noise of one step moves a median by two at most.
@@ -76,26 +76,34 @@ def fit_line(device: Floats, reference: Floats, step: float) -> Line | None:
 def correlation(one: Floats, other: Floats) -> float:
     """Pearson's correlation; 0 where either side is constant, since then nothing goes together."""
     one, other = one - one.mean(), other - other.mean()
-    scale = float(np.sqrt((one @ one) * (other @ other)))
-    return float(one @ other) / scale if scale > 0 else 0.0
+    # Not `@`: BLAS would wake its threads for so few elements.
+    scale = float(np.sqrt(np.sum(one * one) * np.sum(other * other)))
+    return float(np.sum(one * other)) / scale if scale > 0 else 0.0
 
 
-def has_band(error: Array, reference: Array, step: float) -> bool:
-    """Whether whole rows or columns of one plane are wrong together: channels × height × width, both sides alike."""
-    height, width = error.shape[1:]
+def has_band(device: Array, reference: Array, line: Line, step: float) -> bool:
+    """Whether whole rows or columns of one plane are wrong together: channels × height × width, both sides alike.
+
+    `line` is what the device makes of the reference apart from that.
+    """
+    height, width = device.shape[1:]
     across, down = max(1, width // LINE_SAMPLE), max(1, height // LINE_SAMPLE)
-    return any(
-        _has_edge(plane[:, ::across], content[:, ::across], step) or _has_edge(plane[::down].T, content[::down].T, step)
-        for plane, content in zip(error, reference, strict=True)
-    )
+    for plane, content in zip(device, reference, strict=True):
+        if _has_edge(plane[:, ::across], content[:, ::across], line, step):
+            return True
+        if _has_edge(plane[::down].T, content[::down].T, line, step):
+            return True
+    return False
 
 
-def _has_edge(error: Array, reference: Array, step: float) -> bool:
-    """Whether the error jumps from one line to the next, in level or in size, where the content does not."""
-    lines, length = error.shape
+def _has_edge(device: Array, reference: Array, line: Line, step: float) -> bool:
+    """Whether the error jumps from one line of pixels to the next, in level or in size, where the content does not."""
+    lines, length = device.shape
     if lines < FEWEST_LINES or length < SHORTEST_LINE:
         return False
-    content = np.abs(np.diff(np.median(reference, axis=1)))
+    expected = np.ascontiguousarray(reference, np.float32) * np.float32(line.gain) + np.float32(line.offset)
+    error = device - expected
+    content = np.abs(np.diff(np.median(expected, axis=1)))
     for values in (error, np.abs(error)):
         level = np.median(values, axis=1)
         deviation = float(np.median(np.abs(values - level[:, None])))

@@ -138,12 +138,10 @@ class _Pair:
             return []
         if self.sample.shape[0] == 3 and self._is_swapped():
             return ["channel_swap"]
-        reference = planes(self.reference, self.output.layout).astype(np.float32)
-        expected = reference
-        if self.line is not None and self.line.correlation >= SCALE_CORRELATION:
-            expected = reference * np.float32(self.line.gain) + np.float32(self.line.offset)
-        error = planes(self.device, self.output.layout) - expected
-        return ["band"] if has_band(error, expected, self.step) else []
+        fitted = self.line is not None and self.line.correlation >= SCALE_CORRELATION
+        line = self.line if self.line is not None and fitted else Line(1.0, 0.0, 1.0)
+        device, reference = (planes(each, self.output.layout) for each in (self.device, self.reference))
+        return ["band"] if has_band(device, reference, line, self.step) else []
 
     def _is_swapped(self) -> bool:
         found = assign_channels(self.sample, self.sample_reference)

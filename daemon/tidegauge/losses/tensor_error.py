@@ -67,7 +67,7 @@ def tensor_errors(name: str, device: Array, reference: Array, step: float, low: 
     SQNR is 10·log₁₀(Σr² / Σ(d − r)²), NMSE Σ(d − r)² / Σr², cosine d·r / ‖d‖‖r‖; gain and offset are least squares of
     device on reference. Where one is undefined it is None: SQNR, NMSE, gain and offset for a reference
     of zeros; cosine when either side is zeros; gain and offset for a constant reference; all of them with a non-finite
-    element on either side. Shares at the ends are over finite elements, NaN where there is none. Raises `ShapeMismatch`.
+    element on either side. Shares at the ends are over finite elements, NaN where none is. Raises `ShapeMismatch`.
     """
     left, right = flat_pair(device, reference)
     low_share, high_share = shares_at_ends(device, low, high)
