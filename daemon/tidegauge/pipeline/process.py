@@ -11,7 +11,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from types import FrameType
@@ -50,6 +51,7 @@ class FailureKind(StrEnum):
     RESULTS_SOCKET = "results_socket"
     SHARED_MEMORY = "shared_memory"
     PROTOCOL = "protocol"
+    OTHER = "other"
 
 
 class WorkerFault(TidegaugeError):
@@ -58,6 +60,17 @@ class WorkerFault(TidegaugeError):
     def __init__(self, kind: FailureKind, problem: str, cure: str = "") -> None:
         super().__init__(problem, cure)
         self.kind = kind
+
+
+@contextmanager
+def failing_as(kind: FailureKind) -> Iterator[None]:
+    """Give the errors of other modules, raised in this block, their kind."""
+    try:
+        yield
+    except WorkerFault:
+        raise
+    except TidegaugeError as error:
+        raise WorkerFault(kind, error.problem, error.cure) from error
 
 
 def run_worker(accepts: Any, body: Callable[[Channel[Any]], None]) -> int:
@@ -106,7 +119,7 @@ def prepare_signals(channel: Channel[Any]) -> None:
 
 
 def _report(channel: Channel[Any], error: TidegaugeError) -> int:
-    kind = error.kind if isinstance(error, WorkerFault) else FailureKind.OPEN_FAILED
+    kind = error.kind if isinstance(error, WorkerFault) else FailureKind.OTHER
     print(f"{kind}: {error}", file=sys.stderr)
     try:
         channel.send(Failed(kind=kind.value, problem=error.problem, cure=error.cure))

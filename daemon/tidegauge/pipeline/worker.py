@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from tidegauge.errors import TidegaugeError
-from tidegauge.losses.output_stats import output_stats, summary
-from tidegauge.runtimes.factory import libraries
 
+from tidegauge.losses.output_stats import output_stats, summary
 from tidegauge.pipeline.channel import Channel
 from tidegauge.pipeline.layout import Region, RingSpec, sample_layout
 from tidegauge.pipeline.messages import (
@@ -37,6 +35,7 @@ from tidegauge.pipeline.process import (
     FailureKind,
     WorkerFault,
     check_output_name,
+    failing_as,
     first_command,
     output_digest,
     protocol_fault,
@@ -47,6 +46,7 @@ from tidegauge.pipeline.results import ResultServer
 from tidegauge.pipeline.ring import Ring, SlotError
 from tidegauge.pipeline.sessions import device_session, proven_offload, timed_run
 from tidegauge.profile import Profile
+from tidegauge.runtimes.factory import libraries
 from tidegauge.runtimes.session import Array, Session
 from tidegauge.tensors import TensorSpec
 
@@ -153,12 +153,8 @@ class PipelineWorker:
 def check_profile(profile: Profile, session: Session) -> None:
     """Raise WorkerFault unless the profile's picture and output are the model's."""
     preprocess, inputs = profile.preprocess, session.inputs
-    try:
+    with failing_as(FailureKind.PROFILE_MISMATCH):
         check_preprocess(preprocess)
-    except TidegaugeError as error:
-        raise WorkerFault(
-            FailureKind.PROFILE_MISMATCH, f"profile {profile.name}: {error.problem}", error.cure
-        ) from error
     if len(inputs) != 1:
         names = ", ".join(spec.name for spec in inputs)
         raise WorkerFault(
@@ -179,10 +175,16 @@ def check_profile(profile: Profile, session: Session) -> None:
 
 
 def warm_up(profile: Profile, session: Session) -> None:
-    """Let the runtime allocate, by runs on a grey picture: they are no measure of latency."""
+    """Let the runtime allocate, by runs on a grey picture: they are no measure of latency.
+
+    Raises WorkerFault, also where the watched output isn't of the profile's kind.
+    """
     grey = np.full((profile.preprocess.height, profile.preprocess.width, 3), 128, np.uint8)
     for _ in range(WARM_UP_RUNS):
-        timed_run(session, {session.inputs[0].name: input_tensor(grey, profile.preprocess)})
+        _, outputs = timed_run(session, {session.inputs[0].name: input_tensor(grey, profile.preprocess)})
+    watched = [spec.name for spec in session.outputs].index(profile.output.name)
+    with failing_as(FailureKind.PROFILE_MISMATCH):
+        summary(profile.output, outputs[watched])
 
 
 def body(channel: Channel[PipelineCommand]) -> None:

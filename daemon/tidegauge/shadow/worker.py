@@ -12,12 +12,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from tidegauge.errors import TidegaugeError
 from tidegauge.losses.select import loss_for
 from tidegauge.losses.symptoms import symptoms
 from tidegauge.losses.tensor_error import tensor_errors
-from tidegauge.runtimes.factory import open_reference
-
-from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.channel import Channel
 from tidegauge.pipeline.layout import SampleLayout, sample_layout
 from tidegauge.pipeline.messages import (
@@ -35,6 +34,7 @@ from tidegauge.pipeline.process import (
     FailureKind,
     WorkerFault,
     check_output_name,
+    failing_as,
     first_command,
     output_digest,
     protocol_fault,
@@ -42,6 +42,7 @@ from tidegauge.pipeline.process import (
 )
 from tidegauge.pipeline.ring import Ring, SlotError
 from tidegauge.profile import Profile
+from tidegauge.runtimes.factory import open_reference
 from tidegauge.runtimes.session import Array, Session
 from tidegauge.tensors import TensorSpec
 
@@ -87,7 +88,7 @@ class ShadowWorker:
         self._samples: Ring | None = None
         self._layout: SampleLayout | None = None
         self._generation = -1
-        self._previous: Array | None = None
+        self._previous: tuple[Array, Array] | None = None  # the reference's and the device's last answer
 
     def attach(self, command: AttachSamples, fd: int | None) -> None:
         """Map a pipeline worker's sample ring, in place of the one before."""
@@ -124,30 +125,40 @@ class ShadowWorker:
         except TidegaugeError as error:
             raise UnusableSample(f"the reference failed: {error}") from error
         for region in layout.reference:
-            check_pair("output", (region.spec,), (_spec(region.spec.name, reference[region.spec.name]),))
             np.copyto(samples.array(command.slot, region), reference[region.spec.name], casting="no")
-        output = self._profile.output
-        watched_device, watched = device[output.name], reference[output.name]
-        found = symptoms(output, watched_device, watched, self._previous)
-        self._previous = watched
+        loss, errors, found = self._compare(device, reference)
         return LossMeasured(
             sample_id=command.sample_id,
             slot=command.slot,
             generation=command.generation,
             frame_id=command.frame_id,
             golden=command.golden,
-            loss=self._loss(watched_device, watched),
-            errors=tuple(self._errors(region.spec.name, device, reference) for region in layout.device),
+            loss=loss,
+            errors=errors,
             symptoms=found,
             reference_digest=output_digest([reference[region.spec.name] for region in layout.reference]),
             cpu_seconds=time.process_time() - started,
         )
 
-    def _errors(self, name: str, device: dict[str, Array], reference: dict[str, Array]) -> TensorErrors:
+    def _compare(
+        self, device: dict[str, Array], reference: dict[str, Array]
+    ) -> tuple[float, tuple[TensorErrors, ...], tuple[str, ...]]:
+        """Loss and symptoms of the watched output, and the errors of all."""
+        output = self._profile.output
+        left, right = device[output.name], reference[output.name]
+        before, before_device = self._previous or (None, None)
+        with failing_as(FailureKind.PROFILE_MISMATCH):  # a picture by its profile that is none by its shape
+            loss = self._loss(left, right)
+            found = symptoms(output, left, right, before, before_device)
+            errors = tuple(self._errors(name, device[name], reference[name]) for name in device)
+        self._previous = (right, left.copy())  # the device's lies in a slot that is used again
+        return loss, errors, found
+
+    def _errors(self, name: str, device: Array, reference: Array) -> TensorErrors:
         output = self._profile.output
         # The profile tells the range of its own output only; others have no end to stick at.
         low, high = (output.low, output.high) if name == output.name else (-np.inf, np.inf)
-        return tensor_errors(name, device[name], reference[name], output.step, low, high)
+        return tensor_errors(name, device, reference, output.step, low, high)
 
 
 def check_pair(what: str, device: tuple[TensorSpec, ...], reference: tuple[TensorSpec, ...]) -> None:
@@ -165,15 +176,12 @@ def check_pair(what: str, device: tuple[TensorSpec, ...], reference: tuple[Tenso
         )
 
 
-def _spec(name: str, array: Array) -> TensorSpec:
-    return TensorSpec(name, array.shape, array.dtype.name)
-
-
 def body(channel: Channel[ShadowCommand]) -> None:
     for refused in yield_to_everyone():  # before the runtime starts its threads, which inherit the class
         print(refused, file=sys.stderr)
     start: StartShadow = first_command(channel, StartShadow)
-    session = open_reference(start.profile)
+    with failing_as(FailureKind.OPEN_FAILED):
+        session = open_reference(start.profile)
     try:
         check_output_name(start.profile, session.outputs)
         worker = ShadowWorker(start.profile, session)
