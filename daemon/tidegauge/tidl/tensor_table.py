@@ -71,13 +71,13 @@ def _svg_infos(layer: svg.SvgLayer) -> Iterable[TensorInfo]:
             name=layer.name if position == 0 else None,  # the node shows the name of its first output only
             layer_kind=layer.kind,
             dims=output.dims,
-            dtype=element.dtype if element else None,
-            scale=scale if element else None,
+            dtype=element.dtype if element is not None else None,
+            scale=scale if element is not None else None,
             zero_point=output.zero_point,
             minimum=_finite(output.minimum),
             maximum=_finite(output.maximum),
             source="svg",
-            problem=problem if element else f"element type {output.element!r} is unknown",
+            problem=problem if element is not None else f"element type {output.element!r} is unknown",
         )
 
 
@@ -99,7 +99,7 @@ def _proto_info(layer: quant_proto.QuantLayer) -> TensorInfo:
         name=layer.name,
         layer_kind=layer.kind,
         dims=None,
-        dtype=element.dtype if element else None,
+        dtype=element.dtype if element is not None else None,
         scale=scale,
         zero_point=output.zero_points[0] if len(set(output.zero_points)) == 1 else None,
         minimum=_finite(output.minimum),
@@ -156,13 +156,13 @@ def _log_info(printed: remote_log.ScaleLine) -> TensorInfo:
         name=None,
         layer_kind=None,
         dims=None,
-        dtype=element.dtype if element else None,
-        scale=scale if element else None,
+        dtype=element.dtype if element is not None else None,
+        scale=scale if element is not None else None,
         zero_point=None,
         minimum=_finite(printed.minimum),
         maximum=_finite(printed.maximum),
         source="log",
-        problem=problem if element else f"element type {printed.element} is unknown",
+        problem=problem if element is not None else f"element type {printed.element} is unknown",
     )
 
 
