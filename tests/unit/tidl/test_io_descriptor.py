@@ -88,6 +88,28 @@ def test_damage_is_named(real_io: bytes) -> None:
             parse(real_io[:offset] + patch + real_io[offset + len(patch) :])
 
 
+def test_every_field_lies_where_ti_s_struct_has_it() -> None:
+    """Array by array, in the order of sTIDL_IOBufDesc_t."""
+    item = IoInput(
+        "in", 121, (110, 108, 107, 106, 105, 104), "int16", 1.5, 118, (111, 112, 113, 114, 115), 109, 122, 120,
+        "uint16", 100, 101, (102, 103),
+    )  # fmt: skip
+    data = pack(IoDescriptor((item,), (), 2, 3, 4, 5))
+    assert struct.unpack_from("<6i", data) == (1, 0, 2, 3, 4, 5)
+    fields = [struct.unpack_from("<i", data, 24 + 128 * index)[0] for index in range(21)]
+    assert fields == [*range(100, 107), 107, 108, 109, 110, *range(111, 116), 2, 3, 118, 120, 121]
+    out = IoOutput(
+        "out", 212, (206, 203, 202, 204, 201, 200), "int8", 2.5, 213, (207, 208, 209, 210, 211), 205, 215, 214, 6
+    )
+    data = pack(IoDescriptor((), (out,)))
+    start = 24 + 21 * 128 + 128 + 32 * 512 + 128
+    fields = [struct.unpack_from("<i", data, start + 512 * index)[0] for index in range(14)]
+    assert fields == [200, 201, 202, 203, 204, 205, 206, *range(207, 212), 1, 212]
+    tail = start + 14 * 512 + 128 * 512
+    assert struct.unpack_from("<f", data, tail)[0] == 2.5
+    assert [struct.unpack_from("<i", data, tail + 512 * index)[0] for index in (1, 2, 3, 4)] == [213, 214, 215, 6]
+
+
 def test_what_has_no_room_is_refused() -> None:
     item = IoInput("a", 0, (1, 1, 1, 1, 1, 1), "int8", 1.0, 0)
     replace = msgspec.structs.replace

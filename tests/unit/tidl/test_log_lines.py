@@ -91,6 +91,7 @@ def test_a_proven_offload() -> None:
         (PROVIDERS, {}),
         (PROVIDERS, {key: value for key, value in STAMPS.items() if "subgraph" not in key}),
         (PROVIDERS, STAMPS | {"ts:subgraph_subgraph_0_proc_end": 200}),
+        (PROVIDERS, STAMPS | {"ts:subgraph_subgraph_0_proc_start": 0}),
         (PROVIDERS, dict.fromkeys(STAMPS, 0)),
     ],
 )
