@@ -15,7 +15,7 @@ from tidegauge.pipeline.messages import TensorErrors
 #: SQNR is clipped to this range, decibels: above it a pair is equal for every purpose, below it no signal is left.
 LEAST_SQNR, MOST_SQNR = -10.0, 60.0
 #: A variance below this share of the mean square is rounding: no slope can be fitted to it.
-RESOLUTION = 1e-12
+RESOLUTION = 1e-20
 
 
 @dataclass
