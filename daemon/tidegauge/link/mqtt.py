@@ -249,7 +249,10 @@ async def connect(
         secure = context.wrap_socket(plain, server_hostname=config.host, do_handshake_on_connect=False)
         sockets.append(secure)
         secure.settimeout(config.connect_timeout)
-        secure.do_handshake()
+        try:
+            secure.do_handshake()
+        except (ConnectionError, TimeoutError) as error:  # a peer that doesn't speak TLS just hangs up
+            raise ssl.SSLError(f"handshake failed: {error}") from error
         return secure
 
     paho._create_socket_connection = lambda: sock
