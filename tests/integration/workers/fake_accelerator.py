@@ -1,7 +1,7 @@
 """A fake accelerator for the workers' life-cycle tests: stock ONNX Runtime behind TI's call shapes.
 
-Files in the folder FAKE_ACCELERATOR steer it (`fail_run`, `fail_create`, `cpu_only`, `slow`), and in its `events` it
-notes what happens to its sessions: TIDL frees a session when the object goes, so that is what is watched here.
+Files in the folder FAKE_ACCELERATOR steer it (`fail_run`, `fail_create`, `slow_create`, `cpu_only`, `slow`), and in its
+`events` it notes what happens to its sessions: TIDL frees one when the object goes, so that is what is watched here.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class InferenceSession:
     def __init__(self, path: str, providers: Any, provider_options: Any, sess_options: Any) -> None:
         if told("fail_create"):
             raise Fail("Create state function failed. Return value:-1")
+        if told("slow_create"):
+            note("creating")
+            time.sleep(0.5)
         self._session = onnxruntime.InferenceSession(path, sess_options, providers=["CPUExecutionProvider"])
         self._providers = ["CPUExecutionProvider"] if told("cpu_only") else get_available_providers()
         note(f"open {provider_options[0]['debug_level']}")
