@@ -16,17 +16,14 @@ from typing import Any
 import click
 import msgspec
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard import remote_log
-from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.faults import KINDS, eligible, parse
 from tidegauge.virtualboard.network import DTYPES, load_artifacts
-from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.state import VARIABLE, BoardState, board_folder, inject
 
 Array = NDArray[Any]
@@ -67,6 +64,9 @@ def compile_command(
     frames: int,
 ) -> None:
     """Compile the ONNX file MODEL."""
+    from tidegauge.virtualboard.compiler import compile_model  # heavy: a remote-log server must start at once
+    from tidegauge.virtualboard.options import CompileOptions
+
     options = msgspec.convert(
         {
             "tensor_bits": int(tensor_bits),
@@ -102,6 +102,8 @@ def _calibration(model: Path, paths: tuple[Path, ...]) -> Iterator[dict[str, Arr
 
 
 def _input_names(model: Path) -> list[str]:
+    import onnx
+
     try:
         graph = onnx.load(model).graph
     except OSError as error:
@@ -177,12 +179,13 @@ def _log_server(board: Path) -> Iterator[None]:
 
 
 @command.command("remote-log")
-def remote_log_command() -> None:
+@click.argument("folder", required=False, type=_FOLDER)
+def remote_log_command(folder: Path | None) -> None:
     """Print new lines of the board's remote log until SIGTERM, as vx_app_arm_remote_log.out does on a real board.
 
-    The board is the folder in TIDEGAUGE_VIRTUALBOARD. The C7x can dump traces only while this runs.
+    The board is FOLDER, else the folder in TIDEGAUGE_VIRTUALBOARD. The C7x can dump traces only while this runs.
     """
-    folder = board_folder()
+    folder = folder or board_folder()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     remote_log.serve(folder, sys.stdout.buffer, stop)

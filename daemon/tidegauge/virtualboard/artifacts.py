@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from tidegauge.tidl import io_descriptor
-from tidegauge.virtualboard.lowering import Lowered
+from tidegauge.virtualboard.lowering import Lowered, Region
 from tidegauge.virtualboard.network import UINT8, Dims, Quant, TwinLayer
+from tidegauge.virtualboard.operators import Activation, attribute
 from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.svg import document
 from tidegauge.virtualboard.twin import Names, Weights
@@ -114,7 +115,18 @@ def descriptor(compiled: Compiled) -> io_descriptor.IoDescriptor:
     outputs = [by_name[name] for name in compiled.lowered.outputs]
     return io_descriptor.IoDescriptor(
         inputs=tuple(
-            io_descriptor.IoInput(x.name, x.data_id, x.dims, "float32", 1.0, 0, (0,) * 5, _pitch(x), prod(x.shape))
+            io_descriptor.IoInput(
+                x.name,
+                x.data_id,
+                x.dims,
+                "float32",
+                1.0,
+                0,
+                (0,) * 5,
+                _pitch(x),
+                prod(x.shape),
+                resize=(x.dims[5], x.dims[4]),
+            )
             for x in inputs
         ),
         outputs=tuple(
@@ -240,15 +252,44 @@ def _tooltips(compiled: Compiled) -> dict[int, list[str]]:
         if layer.kind == "TIDL_DataConvertLayer":
             way = "OUTPUT" if layer.quant.is_float else "INPUT"
             text += [f"dataConvertType=TIDL_DC_TYPE_{way}", "inLayout=TIDL_LT_NCHW", "outLayout=TIDL_LT_NCHW"]
-        if layer.name in regions and not layer.is_sink:
-            text += _attributes(regions[layer.name].node.op_type, layer, weights)
-        lines[layer.layer_id] = text
+        region = regions.get(layer.name) if not layer.is_sink else None
+        if region is not None:
+            text += _attributes(region, weights)
+        lines[layer.layer_id] = [*text, *_activation(region.activation if region else None)]
     return lines
 
 
-def _attributes(op: str, layer: TwinLayer, weights: Weights | None) -> list[str]:
-    lines = [f"onnxOperator={op} numOutChannels={layer.dims[3]}"]
+def _attributes(region: Region, weights: Weights | None) -> list[str]:
+    node, lines = region.node, []
+    if node.op_type == "Conv":
+        kernel = region.consts[node.input[1]].shape
+        groups = attribute(node, "group", 1)
+        pairs = {"stride": "strides", "dilation": "dilations"}
+        spatial = [f"kernelH/W=[{','.join(map(str, kernel[2:]))}]"]
+        for short, name in pairs.items():
+            spatial.append(f"{short}H/W=[{','.join(map(str, attribute(node, name, [1] * (len(kernel) - 2))))}]")
+        pads = attribute(node, "pads", [0] * (2 * (len(kernel) - 2)))[: len(kernel) - 2]
+        spatial.insert(2, f"padH/W=[{','.join(map(str, pads))}]")
+        counts = f"numInChannels={kernel[1] * groups} numOutChannels={kernel[0]} numGroups={groups}"
+        lines = [f"convolutionType=0 {counts}", " ".join(spatial)]
+    elif region.kind == "TIDL_EltWiseLayer":
+        word = {"Add": "Sum", "Sub": "Sub", "Mul": "Product"}[node.op_type]
+        lines = [f"numChannels=0 eltWiseType=TIDL_EltWise{word} numInData=0"]
     if weights is not None:
         scale, bias = float(np.max(weights.scale)), float(np.max(weights.bias_scale))
         lines.append(f"weightScale={scale:f} biasScale={bias:f}")
     return lines
+
+
+def _activation(activation: Activation | None) -> list[str]:
+    kind, slope, low, high = "NoAct", 0.0, 0.0, 0.0
+    if activation is not None:
+        kind = {"relu": "RelU", "clip": "Clip", "leaky": "PRelU"}[activation.kind]
+        slope = activation.slope
+        if activation.kind == "clip":
+            low, high = activation.low, activation.high
+    return [
+        "actParams:",
+        f"   actType=TIDL_{kind}",
+        f"   slopeScale={slope:f} clipMin/Max=({low:f},{high:f})",
+    ]

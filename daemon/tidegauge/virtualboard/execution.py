@@ -9,7 +9,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from tidegauge.virtualboard.faults import Fault, insert
+from tidegauge.virtualboard.fault_graph import insert
+from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.network import TwinNetwork
 
 Array = NDArray[Any]

@@ -65,9 +65,11 @@ class Lowered:
 def lower(model: onnx.ModelProto) -> Lowered:
     """Lower a checked model. Raises `TidegaugeError` for unsupported operators, dynamic shapes, types not float32."""
     opset = _opset(model)
+    total = sum(1 for n in model.graph.node if n.op_type != "Constant")
+    model, constants = _folded(model)
     shapes = _shapes(model)
-    constants = _fold(model, shapes)
-    nodes = [n for n in model.graph.node if not all(o in constants for o in n.output if o)]
+    _refuse_edges(model)
+    nodes = list(model.graph.node)
     _refuse_unsupported(nodes)
     outputs = {o.name: shapes[o.name] for o in model.graph.output}
     names = {i.name for i in model.graph.initializer}
@@ -75,7 +77,6 @@ def lower(model: onnx.ModelProto) -> Lowered:
     nodes = _without_identities(nodes, outputs)
     builder = _Builder(nodes, constants, shapes, set(outputs))
     regions = builder.regions()
-    total = sum(1 for n in model.graph.node if n.op_type != "Constant")
     return Lowered(inputs, outputs, regions, total, opset, shapes)
 
 
@@ -92,27 +93,48 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors with a known rank; 0 for a dimension that isn't known."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise TidegaugeError(f"ONNX shape inference fails: {str(error).strip()}", "repair the model") from error
     graph = inferred.graph
-    initializers = {i.name for i in graph.initializer}
     shapes: dict[str, tuple[int, ...]] = {i.name: tuple(i.dims) for i in graph.initializer}
-    edge = {v.name for v in (*graph.input, *graph.output)} - initializers
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
-        dims = tuple(d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim)
-        if value.name in edge:
-            if tensor.elem_type != onnx.TensorProto.FLOAT:
-                raise TidegaugeError(f"graph tensor {value.name} is not float32", "keep conversions outside the model")
-            if not tensor.HasField("shape") or any(d <= 0 for d in dims):
-                raise TidegaugeError(
-                    f"graph tensor {value.name} has a dynamic shape", "export the model with fixed dimensions"
-                )
         if tensor.HasField("shape"):
-            shapes[value.name] = dims
+            shapes[value.name] = tuple(d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim)
     return shapes
+
+
+def _refuse_edges(model: onnx.ModelProto) -> None:
+    shapes = _shapes(model)
+    constants = {i.name for i in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in constants:
+            continue
+        if value.type.tensor_type.elem_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.UNDEFINED):
+            raise TidegaugeError(f"graph tensor {value.name} is not float32", "keep conversions outside the model")
+        if 0 in shapes.get(value.name, (0,)):
+            raise TidegaugeError(
+                f"graph tensor {value.name} has a dynamic shape", "export the model with fixed dimensions"
+            )
+
+
+def _folded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with constant nodes as initializers, and all constants. Repeated: one shape makes others known."""
+    folded = onnx.ModelProto()
+    folded.CopyFrom(model)
+    while True:
+        constants = _fold(folded, _shapes(folded))
+        rest = [n for n in folded.graph.node if not all(o in constants for o in n.output if o)]
+        if len(rest) == len(folded.graph.node):
+            return folded, constants
+        known = {i.name for i in folded.graph.initializer}
+        made = [numpy_helper.from_array(v, k) for k, v in constants.items() if k and k not in known]
+        folded.graph.initializer.extend(made)
+        del folded.graph.node[:]
+        folded.graph.node.extend(rest)
 
 
 def _fold(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:

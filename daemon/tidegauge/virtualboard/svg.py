@@ -6,6 +6,8 @@ the drawing is one column.
 
 from __future__ import annotations
 
+import re
+
 from tidegauge.virtualboard.network import TYPE_NAMES, TwinLayer
 
 _STEP, _MIDDLE, _HALF = 44, 200, 110
@@ -13,20 +15,16 @@ _COLOURS = {"TIDL_DataLayer": "#707070", "TIDL_DataConvertLayer": "#a84060", "TI
 
 
 def _escape(text: str) -> str:
+    """As graphviz does: of a run of spaces all but the first don't break."""
     for plain, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("-", "&#45;")):
         text = text.replace(plain, entity)
-    return text.replace("  ", "&#160;&#160;")
+    return re.sub("(?<= ) ", "&#160;", text)
 
 
 def description(layer: TwinLayer, first: str, tooltip: list[str]) -> str:
     """A node's text, as in a real compile, before escaping. `first`: the name that output data layers show wrongly."""
     name = first if layer.is_sink else layer.name
     lines = [f'Layer {layer.layer_id}: {layer.kind} "{name}"', *(f"   {line}" for line in tooltip)]
-    lines += [
-        "   actParams:",
-        "      actType=TIDL_NoAct",
-        "      slopeScale=0.000000 clipMin/Max=(0.000000,0.000000)",
-    ]
     if not layer.is_sink:
         lines += _output(layer)
     return "\n".join(lines) + "\n"
