@@ -58,8 +58,9 @@ def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:
         return ConfigurationError(f"{path}: key `{_join(_dotted(found['path']), found['key'])}` is missing", "add it")
     found = BAD_VALUE.match(message)
     assert found is not None  # the pattern matches any text
-    where = ".".join(_dotted(found["path"])) or "the file"
-    return ConfigurationError(f"{path}: key `{where}` has a wrong value", found["what"])
+    key = ".".join(_dotted(found["path"]))
+    subject = f"key `{key}` has a wrong value" if key else "the file has a wrong value"
+    return ConfigurationError(f"{path}: {subject}", found["what"])
 
 
 def _dotted(path: str | None) -> list[str]:

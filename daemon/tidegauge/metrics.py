@@ -27,7 +27,7 @@ class AgentMetrics:
     """The agent's registry. Only the agent's event loop writes; the metrics server reads."""
 
     def __init__(self, model: str, outputs_limit: int = 8) -> None:
-        prometheus_client.disable_created_metrics()
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # untyped in the library
         self.registry = CollectorRegistry()
         self.model = model
         self.outputs_limit = outputs_limit

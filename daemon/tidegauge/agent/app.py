@@ -8,8 +8,6 @@ import logging
 import signal
 
 import msgspec
-from tidegauge.link.uplink import Uplink
-from tidegauge.spool.store import Spool
 
 from tidegauge import __version__
 from tidegauge.agent import board
@@ -27,7 +25,9 @@ from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.ticker import Ticker
 from tidegauge.files import write_durably
+from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
+from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Agent:
             self.metrics,
             loaded.state / "work",
         )
-        self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session, self._logs)
+        self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.pipeline)
         self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self.ticker.health)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from tidegauge.spool.store import Spool
 
 from tidegauge.agent import board
 from tidegauge.agent.events import AlarmRaised, Evidence
@@ -17,6 +16,7 @@ from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
 from tidegauge.pipeline.messages import PipelineReady, TraceDone
 from tidegauge.profile import Profile
+from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import tensor_table, trace_names
 

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from pathlib import Path
 
-import msgspec
-
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.events import CameraDown, CameraUp
@@ -85,7 +83,7 @@ class CameraService:
 
     async def _receive(self, worker: Worker[CameraEvent]) -> None:
         while True:
-            event, _ = await worker.receive(self._camera.read_timeout + GRACE_SECONDS)
+            event, _ = await worker.receive(self._camera.read_deadline + GRACE_SECONDS)
             if isinstance(event, FrameReady):
                 self._metrics.frames.inc()
                 self._pipeline.offer(PendingFrame(self._generation, event.slot, event.captured))
@@ -101,8 +99,3 @@ class CameraService:
                 await worker.send(SlotFree(await freed.get()))
             except WorkerEnded:
                 return  # the receiving side reports it
-
-
-def describe(camera: CameraConfig) -> str:
-    """The camera for a sentence: kind and source."""
-    return f"{camera.kind} {msgspec.to_builtins(camera)['source']}"

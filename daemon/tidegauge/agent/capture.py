@@ -13,8 +13,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegauge.spool.store import Spool
-
 from tidegauge.agent import board
 from tidegauge.agent.bundling import Captured, Identity, build_bundle
 from tidegauge.agent.bus import Bus
@@ -29,6 +27,7 @@ from tidegauge.clocks import wall
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
+from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from tidegauge.link.uplink import Uplink
-from tidegauge.spool.store import Spool
-
 from tidegauge import __version__
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
@@ -19,9 +16,11 @@ from tidegauge.agent.events import (
 )
 from tidegauge.agent.state import StateStore
 from tidegauge.clocks import monotonic, stamp
+from tidegauge.link.uplink import Uplink
 from tidegauge.link.wire import AlarmChange, Result, Status
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
+from tidegauge.spool.store import Spool
 
 
 class Reporting:

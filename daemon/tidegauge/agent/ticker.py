@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tidegauge.link.uplink import Uplink
-from tidegauge.spool.store import Spool
-
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.clocks import monotonic
+from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
+from tidegauge.spool.store import Spool
 
 PERIOD = 1.0
 MIB = 1024 * 1024

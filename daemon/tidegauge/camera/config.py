@@ -15,7 +15,8 @@ class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "synthetic" (a clip made of the photographs in a folder: pan, zoom, exposure, sensor noise), "rtsp" (a URL).
     `frames_per_second` paces folder, video and synthetic; an RTSP camera paces itself. `width` and `height` are the
     size of the frames of folder and synthetic; video and RTSP come in their own. `seed` makes the synthetic clip;
-    `loop` starts folder and video again at their end. `open_timeout` and `read_timeout` in seconds.
+    `loop` starts folder and video again at their end. `scene_frames`: frames
+    of one scene of a synthetic clip. `open_timeout` and `read_timeout` in seconds.
     """
 
     kind: Literal["folder", "video", "synthetic", "rtsp"]
@@ -24,6 +25,12 @@ class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     width: Annotated[int, Meta(ge=16, le=8192)] = 640
     height: Annotated[int, Meta(ge=16, le=8192)] = 360
     seed: int = 0
+    scene_frames: Annotated[int, Meta(ge=2)] = 120
     loop: bool = True
     open_timeout: Annotated[float, Meta(gt=0)] = 10.0
     read_timeout: Annotated[float, Meta(gt=0)] = 5.0
+
+    @property
+    def read_deadline(self) -> float:
+        """Seconds between two pictures that are still in order: the time-out, and the pause of a paced source."""
+        return self.read_timeout + (0.0 if self.kind == "rtsp" else 1.0 / self.frames_per_second)

@@ -77,11 +77,11 @@ def scene(seed: int, index: int, photos: int) -> Scene:
     )
 
 
-def view(seed: int, number: int, photos: int) -> View:
+def view(seed: int, number: int, photos: int, scene_frames: int = SCENE_FRAMES) -> View:
     """What frame `number` shows: a smooth path from the scene's start to its end."""
-    index, offset = divmod(number, SCENE_FRAMES)
+    index, offset = divmod(number, scene_frames)
     path = scene(seed, index, photos)
-    share = offset / SCENE_FRAMES
+    share = offset / scene_frames
     smooth = share * share * (3 - 2 * share)
     exposure = path.exposure[0] * (path.exposure[1] / path.exposure[0]) ** smooth
     if share >= path.switch_at:
@@ -101,12 +101,20 @@ class Clip:
     `photos`: BGR, uint8, any size. They are kept at the scale at which the camera sees them, at most.
     """
 
-    def __init__(self, photos: Sequence[NDArray[Any]], width: int, height: int, seed: int) -> None:
+    def __init__(
+        self,
+        photos: Sequence[NDArray[Any]],
+        width: int,
+        height: int,
+        seed: int,
+        scene_frames: int = SCENE_FRAMES,
+    ) -> None:
         if not photos:
             raise ValueError("a clip needs a photograph")
         self._width = width
         self._height = height
         self._seed = seed
+        self._scene_frames = scene_frames
         self._sensor = Sensor()
         self._photos = [self._prepare(photo) for photo in photos]
 
@@ -123,7 +131,7 @@ class Clip:
 
     def scene_light(self, number: int) -> tuple[NDArray[Any], View]:
         """What the camera would see of frame `number` in good light and without noise, and where it looks."""
-        looks = view(self._seed, number, len(self._photos))
+        looks = view(self._seed, number, len(self._photos), self._scene_frames)
         photo = self._photos[looks.photo]
         scale = self._widest(photo) / looks.zoom / self._width
         left = looks.x * (photo.shape[1] - scale * self._width)
@@ -148,7 +156,7 @@ class SyntheticSource:
         self.width = config.width
         self.height = config.height
         photos = [load_picture(path) for path in list_pictures(folder)]
-        self._clip = Clip(photos, config.width, config.height, config.seed)
+        self._clip = Clip(photos, config.width, config.height, config.seed, config.scene_frames)
         self._pace = Pace(config.frames_per_second)
         self._next = 0
 

@@ -15,7 +15,6 @@ from collections import deque
 
 import msgspec
 
-from tidegauge.camera.config import CameraConfig
 from tidegauge.camera.faults import CameraFault
 from tidegauge.camera.open import open_source
 from tidegauge.camera.source import FrameSource, Picture
@@ -191,11 +190,6 @@ class Receiver:
             self._events.put(Gone("receiver", closed))
 
 
-def read_deadline(config: CameraConfig) -> float:
-    """Seconds between two pictures that are still in order: the time-out, and the pause of a paced source."""
-    return config.read_timeout + (0.0 if config.kind == "rtsp" else 1.0 / config.frames_per_second)
-
-
 class Worker:
     """The main thread: deadlines, and the end."""
 
@@ -245,7 +239,7 @@ class Worker:
                     raise CameraFault("protocol", "the agent started a started camera", "report this fault")
 
     def _limit(self) -> float:
-        return read_deadline(self._config) if self._opened else self._config.open_timeout + OPEN_GRACE
+        return self._config.read_deadline if self._opened else self._config.open_timeout + OPEN_GRACE
 
     def _patience(self) -> float | None:
         """Seconds until the deadline; None where there is none."""

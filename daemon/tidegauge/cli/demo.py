@@ -85,9 +85,8 @@ def _print(console: Console, outcome: Outcome) -> None:
     mark = "[bold green]right[/]" if outcome.right else "[bold red]wrong[/]"
     console.print()
     console.print(f"  injected layer  {outcome.injected_layer or 'none'}  ({outcome.injected_fault or 'no fault'})")
-    console.print(
-        f"  named layer     {outcome.named_layer or 'none'}  ({outcome.named_cause or 'no cause'})   {mark}: {outcome.why}"
-    )
+    console.print(f"  named layer     {outcome.named_layer or 'none'}  ({outcome.named_cause or 'no cause'})")
+    console.print(f"                  {mark}: {outcome.why}")
     console.print()
     for name, value in (("report", outcome.report), ("collector", outcome.page), ("metrics", outcome.metrics)):
         if value:

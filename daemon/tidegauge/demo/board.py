@@ -11,7 +11,7 @@ import onnx
 
 from tidegauge.camera.folder import list_pictures, load_picture
 from tidegauge.camera.synthetic import Clip
-from tidegauge.demo.settings import HEIGHT, MODEL, PHOTOS, WIDTH, Places, profile, write_toml
+from tidegauge.demo.settings import HEIGHT, MODEL, PHOTOS, SCENE_FRAMES, WIDTH, Places, profile, write_toml
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.preprocess import input_tensor
 from tidegauge.virtualboard.compiler import compile_model
@@ -19,8 +19,8 @@ from tidegauge.virtualboard.faults import KINDS, Fault, Kind, eligible_layers
 from tidegauge.virtualboard.options import CompileOptions, CompileReport
 
 CALIBRATION_FRAMES = 24
-#: Frames of the clip between two calibration frames, so that several scenes are seen.
-CALIBRATION_STRIDE = 40
+#: Frames of the clip between two calibration frames, so that each sees another scene.
+CALIBRATION_STRIDE = 11
 #: `nan` exists in few layers only; a seed draws from the kinds that any layer can have, and names `nan` apart.
 DRAWN: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "nan")
 
@@ -32,7 +32,7 @@ def compile_demo(places: Places, seed: int) -> CompileReport:
     """
     prepared = profile(places.root).preprocess
     photos = [load_picture(path) for path in list_pictures(PHOTOS)]
-    clip = Clip(photos, 2 * WIDTH, 2 * HEIGHT, seed)
+    clip = Clip(photos, 2 * WIDTH, 2 * HEIGHT, seed, SCENE_FRAMES)
     frames = [
         {"input": input_tensor(clip.frame(number * CALIBRATION_STRIDE), prepared)}
         for number in range(CALIBRATION_FRAMES)

@@ -50,7 +50,7 @@ def run_once(arguments: tuple[str, ...]) -> Run:
 
 def cells(seeds: int, layers: int) -> list[tuple[str, ...]]:
     """Arguments of each run: seeds, then every fault on `layers` layers spread over the network, then no fault."""
-    runs = [("--seed", str(seed)) for seed in range(1, seeds + 1)]
+    runs: list[tuple[str, ...]] = [("--seed", str(seed)) for seed in range(1, seeds + 1)]
     with tempfile.TemporaryDirectory(prefix="tidegauge-matrix-") as folder:
         places = Places(Path(folder))
         compile_demo(places, 1)

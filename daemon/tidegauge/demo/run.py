@@ -113,14 +113,14 @@ class Demo:
     async def _start_agent(self, stack: AsyncExitStack, port: int) -> None:
         places = self.places
         environment = {"TIDEGAUGE_VIRTUALBOARD": str(places.virtual)}
-        command = tidegauge("virtualboard", "remote-log", "--state", str(places.virtual))
+        command = tidegauge("virtualboard", "remote-log", str(places.virtual))
         await self._start(stack, "remote-log", command, environment)
         config = places.board / "agent.toml"
         settings = agent_settings(
             places,
             port,
             seed=self._options.seed,
-            remote_log=f"remote-log --state {places.virtual}",
+            remote_log=f"remote-log {places.virtual}",
             remote_log_file=places.virtual / "remote_log.txt",
         )
         write_toml(config, settings)

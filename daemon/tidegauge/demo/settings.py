@@ -15,8 +15,10 @@ from tidegauge.profile import Output, Preprocess, Profile
 
 DEVICE = "demo-board"
 WIDTH, HEIGHT = 192, 128
-ACCEPTANCE_SAMPLES = 60
-STEP = 2 / 255  # two display levels: an eye doesn't see less in motion
+ACCEPTANCE_SAMPLES = 120
+#: A new scene every 0.8 s: acceptance needs some thirty scenes before its bound on the mean loss is worth anything.
+FRAMES_PER_SECOND, SCENE_FRAMES = 10.0, 8
+STEP = 3 / 255  # three display levels: less is not seen in a moving picture
 PHOTOS = Path(__file__).parent / "data" / "photos"
 MODEL = Path(__file__).parent / "data" / "enhancer.onnx"
 
@@ -81,11 +83,12 @@ def agent_settings(
             "source": str(PHOTOS),
             "width": 2 * WIDTH,
             "height": 2 * HEIGHT,
-            "frames_per_second": 8.0,
+            "frames_per_second": FRAMES_PER_SECOND,
+            "scene_frames": SCENE_FRAMES,
             "seed": seed,
         },
         "runtime": {"module": "tidegauge.virtualboard.onnxruntime_tidl", "start_timeout": 60.0, "run_timeout": 20.0},
-        "shadow": {"gap_mean": 0.35, "gap_floor": 0.1, "cpu_share": 0.9, "cpu_window": 10.0},
+        "shadow": {"gap_mean": 0.25, "gap_floor": 0.05, "cpu_share": 0.9, "cpu_window": 10.0},
         "acceptance": {"samples": ACCEPTANCE_SAMPLES},
         "detector": {"alpha": 0.001, "block": 4},
         "golden": {"interval": 8.0},
