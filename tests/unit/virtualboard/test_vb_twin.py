@@ -170,6 +170,19 @@ def test_split_gives_a_slice_layer_an_output(tmp_path: Path) -> None:
     assert [t.name for t in twin.network.tensors() if t.kind == "TIDL_SliceLayer"] == ["p", "q"]
 
 
+def test_an_output_with_two_readers_stays_a_layer(tmp_path: Path) -> None:
+    shape = (1, 4, 8, 8)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Add", ["r", "c"], ["y"]),
+    ]
+    x = RNG.normal(0, 1, shape).astype(np.float32)
+    twin, expected = compiled(model(nodes, {"w": weights(4, 4, 1, 1)}, shape), tmp_path, x, tensor_bits=16)
+    assert [t.name for t in twin.network.tensors()] == ["x_netFormat", "c", "r", "y_original", "y"]
+    assert sqnr_db(expected, twin.run({"x": x}, ["y"])["y"]) > 70
+
+
 def test_a_clip_holds_for_values_beyond_the_calibration(tmp_path: Path) -> None:
     nodes, consts, shape, _ = CASES["clip"]
     twin, _ = compiled(model(nodes, consts, shape), tmp_path, RNG.normal(0, 1, shape).astype(np.float32))
