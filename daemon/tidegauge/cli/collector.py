@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tidegauge.collector import config, serve
+from tidegauge.collector import config, startup
 
 
 @click.group("collector")
@@ -18,4 +18,8 @@ def command() -> None:
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="collector.toml")
 def run(path: Path) -> None:
     """Run until SIGTERM or Ctrl-C. Prints the address of its pages when they can be opened."""
-    serve.run(config.load(path))
+    loaded = config.load(path)
+    with startup.claimed(loaded) as listener:
+        from tidegauge.collector import serve  # seconds of imports, which a refusal need not wait for
+
+        serve.run(loaded, listener)

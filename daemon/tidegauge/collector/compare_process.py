@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from tidegauge.collector.config import ComparisonConfig
-from tidegauge.compare.types import Comparison, from_json
 
 JSON, HTML, LOG = "comparison.json", "report.html", "compare.log"
+#: The command, without its arguments.
+COMPARE = (sys.executable, "-m", "tidegauge", "compare")
 _JSON_LIMIT = 256 << 20
 _LOG_TAIL = 2000
 
@@ -43,11 +46,30 @@ class Outcome(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class _Culprit(msgspec.Struct, frozen=True):
+    layer: str
+    cause: str
+
+
+class _Coverage(msgspec.Struct, frozen=True):
+    share: Annotated[float, Meta(ge=0, le=1)]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What the collector reads of `compare.types.Comparison`, without importing all that the comparison needs."""
+
+    exit_code: Literal[0, 1, 3]
+    sentence: str
+    culprits: tuple[_Culprit, ...]
+    coverage: _Coverage
+    seconds: float
+
+
 class CompareProcess:
     """Starts comparisons and can stop them all."""
 
-    def __init__(self, limits: ComparisonConfig) -> None:
-        self._limits = limits
+    def __init__(self, limits: ComparisonConfig, program: tuple[str, ...] = COMPARE) -> None:
+        self._limits, self._program = limits, program
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopping = False
@@ -64,13 +86,13 @@ class CompareProcess:
 
         Raises ComparisonFailed, ComparisonCrashed, Interrupted.
         """
-        command = [sys.executable, "-m", "tidegauge", "compare", str(bundle)]
+        command = [*self._program, str(bundle)]
         command += ["--tempdir", str(tempdir)] if tempdir is not None else []
         command += ["--json", str(output / JSON), "--html", str(output / HTML)]
         code = self._wait(command, output / LOG)
-        if code in (0, 1, 3):
-            return _outcome(output / JSON)
         tail = _tail(output / LOG)
+        if code in (0, 1, 3) and (output / JSON).is_file():  # Python's own exit code for a crash is 1 as well
+            return _outcome(output / JSON)
         if code == 2:
             raise ComparisonFailed(f"the bundle can't be compared: {tail}")
         if code in (-signal.SIGXCPU, -signal.SIGXFSZ):
@@ -127,9 +149,7 @@ def _outcome(path: Path) -> Outcome:
     try:
         if path.stat().st_size > _JSON_LIMIT:
             raise ComparisonFailed(f"the comparison's JSON is larger than {_JSON_LIMIT} bytes")
-        answer: Comparison = from_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ComparisonCrashed("the comparison ended well but wrote no JSON") from error
+        answer = msgspec.json.decode(path.read_bytes(), type=_Answer)
     except msgspec.DecodeError as error:
         raise ComparisonCrashed(f"the comparison's JSON can't be read: {error}") from error
     first = answer.culprits[0] if answer.culprits else None

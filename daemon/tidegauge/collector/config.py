@@ -74,9 +74,15 @@ def load(path: Path) -> CollectorConfig:
     """
     config = load_toml(path, CollectorConfig)
     folder = path.resolve().parent
-    library = config.compile_library
+
+    def absolute(name: str) -> str:
+        return str(folder / Path(name).expanduser()) if name else ""
+
+    link = config.link
+    files = {key: absolute(getattr(link, key)) for key in ("password_file", "ca", "cert", "key")}
     return msgspec.structs.replace(
         config,
-        data=str(folder / Path(config.data).expanduser()),
-        compile_library=str(folder / Path(library).expanduser()) if library else "",
+        data=absolute(config.data),
+        compile_library=absolute(config.compile_library),
+        link=msgspec.structs.replace(link, **files),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -22,23 +21,22 @@ from tidegauge.collector import web
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.config import CollectorConfig, HttpConfig
-from tidegauge.collector.connection import Connection
+from tidegauge.collector.connection import BrokerLink
 from tidegauge.collector.ingest import Ingest
-from tidegauge.collector.jobs import Comparisons, Jobs
+from tidegauge.collector.jobs import Comparisons, Jobs, executor_id
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
+from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.store import Store
-from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 
 _log = logging.getLogger(__name__)
 
 #: A stop that takes longer is cut short: all that matters is on the disk already.
 _STOP_SECONDS = 4.5
-_URL_FILE = "collector.json"
 
 
 @dataclass
@@ -52,27 +50,22 @@ class Collector:
     process: CompareProcess
     jobs: Jobs
     ingest: Ingest
-    connection: Connection
+    link: BrokerLink
     server: WebServer
 
 
-def run(config: CollectorConfig) -> None:
-    """Run until SIGTERM or Ctrl-C. Raises TidegaugeError where it can't start."""
+def run(config: CollectorConfig, listener: socket.socket) -> None:
+    """Run until SIGTERM or Ctrl-C, on what `startup.claimed` holds. Raises TidegaugeError where it can't start."""
     log_to_stderr()
-    data = config.data_folder
-    with _only_one(data):
-        collector = _build(config, data)
-        try:
-            collector.jobs.start(collector.store)
-            asyncio.run(_serve(collector))
-        finally:
-            _stop(collector)
+    collector = _build(config, config.data_folder, listener)
+    try:
+        collector.jobs.start(collector.store)
+        asyncio.run(_serve(collector))
+    finally:
+        _stop(collector)
 
 
-def _build(config: CollectorConfig, data: Path) -> Collector:
-    """Everything that can refuse to start does so here, with a sentence."""
-    _check_library(config.library_folder)
-    listener = _listen(config.http)
+def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
     store, blobs, partials = Store(data / "collector.sqlite"), BlobStore(data / "blobs"), Partials(data / "partial")
     partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
     metrics = CollectorMetrics(store)
@@ -80,8 +73,8 @@ def _build(config: CollectorConfig, data: Path) -> Collector:
     manifest_limit = config.limits.manifest_bytes
     comparisons = Comparisons(data, store, blobs, library, process, manifest_limit, metrics.compared)
     jobs = Jobs(data, comparisons, config.comparison.workers)
-    connection = Connection(config.link, metrics.connected)
-    ingest = Ingest(Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue), connection.publish)
+    link = BrokerLink(config.link, executor_id(data), metrics.connected)
+    ingest = Ingest(Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue), link.publish)
     site = Site(
         base=config.http.base,
         store=store,
@@ -89,12 +82,10 @@ def _build(config: CollectorConfig, data: Path) -> Collector:
         work=data / "work",
         metrics=metrics if config.http.metrics else None,
         manifest_limit=manifest_limit,
-        connected=lambda: connection.connected,
+        connected=lambda: link.connected,
         report_folder=comparisons.report_folder,
     )
-    return Collector(
-        data, listener, _url(config.http, listener), store, process, jobs, ingest, connection, WebServer(site)
-    )
+    return Collector(data, listener, _url(config.http, listener), store, process, jobs, ingest, link, WebServer(site))
 
 
 async def _serve(collector: Collector) -> None:
@@ -105,7 +96,7 @@ async def _serve(collector: Collector) -> None:
     async with asyncio.TaskGroup() as group:
         server = group.create_task(collector.server.serve(sockets=[collector.socket]))
         ingest = group.create_task(collector.ingest.run())
-        link = group.create_task(collector.connection.run(collector.ingest.put))
+        link = group.create_task(collector.link.run(collector.ingest.put))
         await collector.server.ready.wait()
         _announce(collector)
         await stop.wait()
@@ -118,11 +109,10 @@ async def _serve(collector: Collector) -> None:
 
 
 def _stop(collector: Collector) -> None:
-    (collector.data / _URL_FILE).unlink(missing_ok=True)
+    (collector.data / URL_FILE).unlink(missing_ok=True)
     collector.process.stop()
     collector.jobs.stop()
     collector.store.close()
-    collector.socket.close()
 
 
 class WebServer(uvicorn.Server):
@@ -152,7 +142,7 @@ class WebServer(uvicorn.Server):
 
 
 def _announce(collector: Collector) -> None:
-    write_durably(collector.data / _URL_FILE, msgspec.json.encode({"url": collector.url}))
+    write_durably(collector.data / URL_FILE, msgspec.json.encode({"url": collector.url}))
     print(f"collector ready: {collector.url}", flush=True)
 
 
@@ -166,54 +156,10 @@ def _cut_short_after(seconds: float) -> None:
     timer.start()
 
 
-@contextlib.contextmanager
-def _only_one(data: Path) -> Iterator[None]:
-    """Make the data folder, and hold a lock on it: two collectors on one SQLite file would answer for each other."""
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        lock = (data / "lock").open("a")
-    except OSError as error:
-        raise TidegaugeError(
-            f"the data folder {data} can't be used ({error.strerror})",
-            "set the key `data` to a folder that this user may write",
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TidegaugeError(
-                f"another collector is running on the data folder {data}", "stop it, or set another folder as `data`"
-            ) from error
-        (data / _URL_FILE).unlink(missing_ok=True)
-        yield
-
-
-def _listen(http: HttpConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((http.host, http.port))
-    except OSError as error:
-        listener.close()
-        raise TidegaugeError(
-            f"the collector can't listen on {http.host}:{http.port} ({error.strerror})",
-            "stop what listens there, or set the keys `http.host` and `http.port` (0 takes a free port)",
-        ) from error
-    return listener
-
-
 def _url(http: HttpConfig, listener: socket.socket) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{listener.getsockname()[1]}{http.base}/"
-
-
-def _check_library(folder: Path | None) -> None:
-    if folder is not None and not folder.is_dir():
-        raise TidegaugeError(
-            f"the compile library {folder} is not a folder", "make it, or correct the key `compile_library`"
-        )
 
 
 def log_to_stderr() -> None:
