@@ -63,7 +63,7 @@ class _Record:
         self.nbytes = 0
         for spec, array in outputs:
             self.tensors.append(ResultTensor(spec.name, spec.shape, spec.dtype, self.nbytes))
-            self.parts.append(np.ascontiguousarray(array).reshape(-1).data.cast("B"))
+            self.parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             self.nbytes += array.nbytes
 
     def packets(self, dropped: int) -> list[memoryview]:

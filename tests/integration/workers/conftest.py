@@ -102,7 +102,7 @@ def start(tmp_path: Path, board: Path, fake: Path) -> Iterator[Start]:
     started: list[WorkerProcess] = []
     base = {
         **os.environ,
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         "TIDEGAUGE_VIRTUALBOARD": str(board),
         "FAKE_ACCELERATOR": str(fake),
     }

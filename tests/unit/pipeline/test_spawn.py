@@ -56,9 +56,13 @@ def module_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def python_path(folder: Path) -> str:
+    return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+
+
 def run(folder: Path, scenario: Scenario, log: Path | int | None = None) -> int:
     async def whole() -> int:
-        environment = {"PYTHONPATH": str(folder), "SPICE": "cumin"}
+        environment = {"PYTHONPATH": python_path(folder), "SPICE": "cumin"}
         log_file = folder / "worker.log" if log is None else log
         process, channel = await spawn("tiny_worker", PipelineEvent, environment=environment, log=log_file)
         try:
@@ -186,7 +190,7 @@ asyncio.run(main())
 
 
 def test_a_worker_does_not_outlive_a_killed_agent(module_folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(module_folder)}
+    environment = {**os.environ, "PYTHONPATH": python_path(module_folder)}
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(module_folder)], env=environment, stdout=subprocess.PIPE, text=True
     )
