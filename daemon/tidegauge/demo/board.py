@@ -26,7 +26,7 @@ DRAWN: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "nan")
 
 
 def compile_demo(places: Places, seed: int) -> CompileReport:
-    """Compile the enhancer, calibrated on the clip: convolutions in 8 bits, curves in 16 (mixed precision).
+    """Compile the enhancer, calibrated on the clip: convolutions in 8 bits, curves in 16.
 
     The compile's folder, tempDir included, goes to the collector's library; the board gets the artifacts alone.
     """
@@ -48,11 +48,16 @@ def compile_demo(places: Places, seed: int) -> CompileReport:
 
 
 def options() -> CompileOptions:
+    """Mixed precision, by name, as an engineer would cure an 8-bit compile of this network: see docs/demo.md."""
     names = [output for node in onnx.load(MODEL).graph.node for output in node.output]
-    wide = [name for name in names if name.startswith(("/curve", "/conv7/Tanh"))]
     return CompileOptions(
         quantization_scale_type=4,
-        output_feature_16bit_names_list=(*wide, "enhanced_original"),
+        output_feature_16bit_names_list=(
+            "input",
+            *(name for name in names if name.startswith(("/curve", "/conv7/"))),
+            "enhanced_original",
+        ),
+        params_16bit_names_list=tuple(name for name in names if name.endswith("/Relu_output_0")),
         calibration_frames=CALIBRATION_FRAMES,
     )
 

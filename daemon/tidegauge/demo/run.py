@@ -63,6 +63,18 @@ class Outcome(msgspec.Struct):
     seconds: dict[str, float] = {}
 
 
+class ListedBundle(msgspec.Struct, frozen=True):
+    """What the demo reads of a bundle in the collector's API."""
+
+    device: str
+    bundle: str
+    state: str
+    reason: str
+    culprit: str
+    culprit_cause: str
+    report: bool
+
+
 class Demo:
     """One run. `main_job()` inside `started()`."""
 
@@ -229,9 +241,9 @@ class Demo:
             while True:
                 self.check()
                 bundle = await self._bundle()
-                if bundle is not None and bundle["state"] != seen:
-                    seen = bundle["state"]
-                    self._show.say("bundle", f"{bundle['id']}: {seen}")
+                if bundle is not None and bundle.state != seen:
+                    seen = bundle.state
+                    self._show.say("bundle", f"{bundle.bundle}: {seen.replace('_', ' ')}")
                 if bundle is not None and seen in ("compared", "failed"):
                     break
                 if time.monotonic() > deadline:
@@ -242,19 +254,20 @@ class Demo:
                 await asyncio.sleep(0.2)
         self._judge(bundle)
 
-    async def _bundle(self) -> Any:
-        bundles = await get_json(f"{self.outcome.page}api/v1/bundles")
-        return next((each for each in bundles if each["device"] == DEVICE), None)
+    async def _bundle(self) -> ListedBundle | None:
+        bundles = msgspec.convert(await get_json(f"{self.outcome.page}api/v1/bundles"), list[ListedBundle])
+        return next((each for each in bundles if each.device == DEVICE), None)
 
-    def _judge(self, bundle: Any) -> None:
+    def _judge(self, bundle: ListedBundle) -> None:
         outcome, fault = self.outcome, self.fault
         assert fault is not None
-        outcome.bundle = bundle["id"]
-        outcome.report = f"{outcome.page}reports/{DEVICE}/{bundle['id']}/report.html"
-        outcome.named_layer, outcome.named_cause = bundle.get("culprit"), bundle.get("culprit_cause")
+        outcome.bundle = bundle.bundle
+        if bundle.report:
+            outcome.report = f"{outcome.page}reports/{DEVICE}/{bundle.bundle}/report.html"
+        outcome.named_layer, outcome.named_cause = bundle.culprit or None, bundle.culprit_cause or None
         outcome.right = outcome.named_layer == fault.layer
-        if bundle["state"] == "failed":
-            outcome.why = f"the comparison failed: {bundle.get('reason')}"
+        if bundle.state == "failed":
+            outcome.why = f"the comparison failed: {bundle.reason}"
         elif outcome.right:
             outcome.why = "the named culprit is the injected layer"
         else:

@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 192, 128
 ACCEPTANCE_SAMPLES = 120
 #: A new scene every 0.8 s: acceptance needs some thirty scenes before its bound on the mean loss is worth anything.
 FRAMES_PER_SECOND, SCENE_FRAMES = 10.0, 8
-STEP = 3 / 255  # three display levels: less is not seen in a moving picture
+STEP = 2 / 255  # two display levels: less is not seen in a moving picture
 PHOTOS = Path(__file__).parent / "data" / "photos"
 MODEL = Path(__file__).parent / "data" / "enhancer.onnx"
 
