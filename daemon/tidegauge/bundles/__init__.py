@@ -1,0 +1,1 @@
+"""Bundles: manifest and content-addressed blobs that reproduce one anomaly elsewhere."""

@@ -1,0 +1,1 @@
+"""The camera worker and its sources of frames."""

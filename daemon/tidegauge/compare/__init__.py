@@ -1,0 +1,20 @@
+"""Layer comparison: what the device computed against the float model, and which layer is to blame (DESIGN §9)."""
+
+from __future__ import annotations
+
+from tidegauge.compare.load import Source, from_bundle, from_folder, open_source
+from tidegauge.compare.run import compare
+from tidegauge.compare.types import Comparison, Culprit, LayerResult, from_json, to_json
+
+__all__ = [
+    "Comparison",
+    "Culprit",
+    "LayerResult",
+    "Source",
+    "compare",
+    "from_bundle",
+    "from_folder",
+    "from_json",
+    "open_source",
+    "to_json",
+]

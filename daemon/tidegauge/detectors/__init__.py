@@ -1,0 +1,1 @@
+"""Detectors: pure, fed one observation at a time."""

@@ -1,0 +1,1 @@
+"""MQTT adapter and the transfer protocol."""

@@ -1,0 +1,1 @@
+"""The pipeline worker, the trace worker, and what crosses between processes."""

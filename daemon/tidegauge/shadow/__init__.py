@@ -1,0 +1,1 @@
+"""The shadow worker, its sampler and its CPU budget."""
