@@ -12,7 +12,7 @@ from math import isfinite
 import msgspec
 
 from tidegauge.detectors.alarm import Alarm
-from tidegauge.detectors.blocks import FEWEST, block_length, correlation_time
+from tidegauge.detectors.blocks import FEWEST, block_length, correlation_time, longest_correlation_time
 from tidegauge.detectors.bounds import group_means, lower_bound, upper_bound
 from tidegauge.detectors.exceedance import exceedance_reference
 from tidegauge.detectors.rates import alpha_for
@@ -48,7 +48,8 @@ class Accepted(msgspec.Struct, frozen=True):
     """The frozen reference. `lower95`, `upper95`: bounds of the healthy mean loss, one-sided each.
 
     `m0`, `alpha`, `block` are what the loss's detector runs with, `exceedance_m0` is the m0 of the NMSE stream, whose
-    samples exceed `nmse_quantile`. `correlation_time` in samples, `gap` in seconds.
+    samples exceed `nmse_quantile`. `correlation_time` in samples is the best estimate, the block is chosen with
+    caution (`longest_correlation_time`). `gap` in seconds.
     """
 
     m0: float
@@ -169,7 +170,7 @@ class Acceptance:
         if m0 > rules.max_loss:
             undecided = mean + rules.tolerance < rules.max_loss and count < PATIENCE * rules.samples
             return None if undecided else self._too_much(mean, upper)
-        block = rules.block or block_length(tau)
+        block = rules.block or block_length(longest_correlation_time(self._losses))
         second = exceedance_reference(self._nmses, rules.nmse_quantile, len(groups))
         return Accepted(
             m0=m0,

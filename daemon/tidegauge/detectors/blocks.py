@@ -7,7 +7,7 @@ raises false alarms. The mean over a block that is long against the scene does n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, sqrt
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ from tidegauge.errors import TidegaugeError
 TIMES = 10
 #: Below so many samples a correlation time can't be told from chance.
 FEWEST = 16
+#: One-sided 95 % of the normal law.
+NORMAL_95 = 1.645
 
 
 class BlockMismatch(TidegaugeError):
@@ -79,21 +81,50 @@ def correlation_time(values: Sequence[float]) -> float:
     ends at zero; independent samples then give 0 nine times in ten). A constant sequence is 0.
     Raises ValueError for fewer than 16 values or non-finite ones.
     """
+    return _correlation_time(values)[0]
+
+
+def longest_correlation_time(values: Sequence[float]) -> float:
+    """A cautious `correlation_time`, for choosing a block: too short a block breaks the promise of the detector.
+
+    The estimate is corrected for the mean that was taken off (which lowers each autocorrelation by (1 + time)/n), and
+    1.645 standard errors are added: relatively √((4W + 2)/n) for a sum of W lags (Madras and Sokal, "The pivot
+    algorithm", Journal of Statistical Physics 50, 1988, appendix C). That is for normal samples; of rare losses only
+    the few that occur tell anything, so n is divided by half of (kurtosis − 1), which is 1 for the normal law.
+
+    It is no strict bound. At 500 samples it is long enough in about 9 of 10 normal autoregressions, and in 2 of 3 where
+    losses come as two or three bursts. 0 where no lag was above chance, so an unseen burst is not
+    foreseen.
+    """
+    time, window = _correlation_time(values)
+    if window == 0:
+        return 0.0
+    data = np.asarray(values, np.float64)
+    mean_bias = min(2 * window / data.size, 0.5)
+    time = (time + mean_bias) / (1 - mean_bias)
+    centred = data - data.mean()
+    kurtosis = float(np.mean(centred**4) / np.mean(centred**2) ** 2)
+    informative = data.size / max(1.0, (kurtosis - 1) / 2)
+    return (1 + time) * (1 + NORMAL_95 * sqrt((4 * window + 2) / informative)) - 1
+
+
+def _correlation_time(values: Sequence[float]) -> tuple[float, int]:
+    """The correlation time, and how many lags it is a sum of."""
     data = np.asarray(values, np.float64)
     if data.ndim != 1 or data.size < FEWEST:
         raise ValueError(f"a correlation time needs {FEWEST} samples, there are {data.size}")
     if not np.isfinite(data).all():
         raise ValueError("a correlation time of non-finite samples")
     rho = _autocorrelation(data)
-    chance = 2 / np.sqrt(data.size)
-    total, ceiling = 0.0, np.inf
+    chance = 2 / sqrt(data.size)
+    total, ceiling, window = 0.0, np.inf, 0
     for lag in range(1, rho.size - 1, 2):
         pair = min(float(rho[lag] + rho[lag + 1]), ceiling)
         if pair <= chance:
             break
         total += pair
-        ceiling = pair
-    return 2 * total
+        ceiling, window = pair, lag + 1
+    return 2 * total, window
 
 
 def _autocorrelation(

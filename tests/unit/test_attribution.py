@@ -1,0 +1,94 @@
+"""Each row of the table: what was observed, and who is at fault."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tidegauge.attribution import Observables, attribute
+
+ANY = (False, True)
+
+
+def seen(**changes: bool | None) -> Observables:
+    values: dict[str, bool | None] = {"golden_device": True, "golden_reference": True, "paired": False} | changes
+    return Observables(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rest", list(product(ANY, ANY, ANY, ANY)))
+def test_a_wrong_known_answer_of_the_device_is_the_accelerator(rest: tuple[bool, ...]) -> None:
+    paired, drift, saturation, camera = rest
+    verdict = attribute(
+        seen(golden_device=False, paired=paired, input_drift=drift, saturation=saturation, camera_ok=camera)
+    )
+    assert (verdict.fault, verdict.severity) == ("accelerator", "critical")
+
+
+@pytest.mark.parametrize("rest", list(product(ANY, ANY, ANY, ANY)))
+def test_a_wrong_known_answer_of_the_reference_is_the_reference(rest: tuple[bool, ...]) -> None:
+    paired, drift, saturation, camera = rest
+    for device in (True, None):
+        verdict = attribute(
+            seen(
+                golden_device=device,
+                golden_reference=False,
+                paired=paired,
+                input_drift=drift,
+                saturation=saturation,
+                camera_ok=camera,
+            )
+        )
+        assert (verdict.fault, verdict.severity) == ("reference", "critical")
+        assert "suspended" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("paired", "drift", "saturation", "fault", "severity", "words"),
+    [
+        (True, False, False, "accelerator", "critical", "golden inputs do not reach"),
+        (True, False, True, "accelerator", "critical", "golden inputs do not reach"),
+        (True, True, True, "data", "warning", "recalibrate"),
+        (True, True, False, "undecided", "critical", "can't be told apart"),
+        (False, True, False, "data", "warning", "agree"),
+        (False, True, True, "data", "warning", "agree"),
+        (False, False, False, "undecided", "none", "Nothing"),
+    ],
+)
+def test_with_right_known_answers_statistics_decide(
+    paired: bool, drift: bool, saturation: bool, fault: str, severity: str, words: str
+) -> None:
+    verdict = attribute(seen(paired=paired, input_drift=drift, saturation=saturation))
+    assert (verdict.fault, verdict.severity) == (fault, severity)
+    assert words in verdict.sentence
+
+
+@pytest.mark.parametrize(("paired", "drift"), list(product(ANY, ANY)))
+def test_a_camera_fault_silences_the_statistics(paired: bool, drift: bool) -> None:
+    verdict = attribute(seen(paired=paired, input_drift=drift, camera_ok=False))
+    assert (verdict.fault, verdict.severity) == ("camera", "warning")
+
+
+def test_a_broken_invariant_is_the_accelerator_whatever_the_camera_shows() -> None:
+    for camera in ANY:
+        verdict = attribute(seen(invariant=True, camera_ok=camera))
+        assert (verdict.fault, verdict.severity) == ("accelerator", "critical")
+
+
+def test_both_known_answers_wrong_accuse_neither_side() -> None:
+    verdict = attribute(seen(golden_device=False, golden_reference=False, paired=True))
+    assert (verdict.fault, verdict.severity) == ("undecided", "critical")
+
+
+@pytest.mark.parametrize(("device", "reference"), [(None, None), (True, None), (None, True)])
+def test_a_paired_alarm_without_known_answers_stays_open(device: bool | None, reference: bool | None) -> None:
+    verdict = attribute(seen(golden_device=device, golden_reference=reference, paired=True))
+    assert (verdict.fault, verdict.severity) == ("undecided", "critical")
+    assert "known answer" in verdict.sentence
+
+
+def test_every_combination_has_a_verdict_in_words() -> None:
+    for device, reference in product((True, False, None), repeat=2):
+        for rest in product(ANY, repeat=5):
+            verdict = attribute(Observables(device, reference, *rest))
+            assert verdict.sentence.endswith(".")
