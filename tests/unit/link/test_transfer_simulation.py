@@ -344,3 +344,16 @@ def test_ranges_of_an_answer_are_not_believed(garbage: tuple[tuple[int, int], ..
     sender, _ = sender_with("one")
     sender.response(answer(0, "init", acked=garbage), 1.0)
     assert 0 <= sender.in_flight <= 10
+
+
+def test_success_without_stored_is_not_the_end() -> None:
+    """A collector that is still hashing says so much, and no more."""
+    sender, _ = sender_with("one")
+    sender.response(answer(0, "init", acked=((0, 10),)), 1.0)
+    out = sender.response(answer(0, f"fin/10/{0:064x}"), 1.0)
+    assert all(isinstance(action, Wait) for action in out)
+    sender.sent(1.0)
+    sender.sent(1.0)
+    again = sender.tick(out[-1].until + 100)[0]
+    assert isinstance(again, Publish)
+    assert "/fin/" in again.topic
