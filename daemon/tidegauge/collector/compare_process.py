@@ -92,7 +92,10 @@ class CompareProcess:
         code = self._wait(command, output / LOG)
         tail = _tail(output / LOG)
         if code in (0, 1, 3) and (output / JSON).is_file():  # Python's own exit code for a crash is 1 as well
-            return _outcome(output / JSON)
+            try:
+                return _outcome(output / JSON)
+            except msgspec.DecodeError as error:
+                raise ComparisonCrashed(f"the comparison's JSON can't be read ({error}): {tail}") from error
         if code == 2:
             raise ComparisonFailed(f"the bundle can't be compared: {tail}")
         if code in (-signal.SIGXCPU, -signal.SIGXFSZ):
@@ -146,12 +149,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _outcome(path: Path) -> Outcome:
-    try:
-        if path.stat().st_size > _JSON_LIMIT:
-            raise ComparisonFailed(f"the comparison's JSON is larger than {_JSON_LIMIT} bytes")
-        answer = msgspec.json.decode(path.read_bytes(), type=_Answer)
-    except msgspec.DecodeError as error:
-        raise ComparisonCrashed(f"the comparison's JSON can't be read: {error}") from error
+    """Raises msgspec.DecodeError."""
+    if path.stat().st_size > _JSON_LIMIT:
+        raise ComparisonFailed(f"the comparison's JSON is larger than {_JSON_LIMIT} bytes")
+    answer = msgspec.json.decode(path.read_bytes(), type=_Answer)
     first = answer.culprits[0] if answer.culprits else None
     return Outcome(
         exit_code=answer.exit_code,

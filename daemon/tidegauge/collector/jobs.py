@@ -111,6 +111,7 @@ class Comparisons(DBOSConfiguredInstance):
     @DBOS.step(name="index")
     def index(self, device: str, bundle: str, outcome: Outcome) -> str:
         """Put the answer into the database, from where pages and metrics show it."""
+        shutil.rmtree(self._work / device / bundle, ignore_errors=True)
         self._store.set_bundle(
             device,
             bundle,
@@ -124,15 +125,14 @@ class Comparisons(DBOSConfiguredInstance):
             seconds=outcome.seconds,
             report=True,
         )
-        shutil.rmtree(self._work / device / bundle, ignore_errors=True)
         return "compared"
 
     @DBOS.step(name="fail")
     def fail(self, device: str, bundle: str, reason: str) -> str:
-        self._store.set_bundle(device, bundle, "failed", reason=reason)
-        self._report("failed", 0.0)
         _log.error("bundle %s of %s can't be compared: %s", bundle, device, reason)
         shutil.rmtree(self._work / device / bundle, ignore_errors=True)
+        self._report("failed", 0.0)
+        self._store.set_bundle(device, bundle, "failed", reason=reason)
         return "failed"
 
 
