@@ -24,6 +24,7 @@ from tidegauge.agent.serve import MetricsServer
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.ticker import Ticker
+from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
@@ -126,7 +127,19 @@ async def serve(loaded: Loaded) -> None:
 
 
 def run(loaded: Loaded) -> None:
-    asyncio.run(serve(loaded))
+    """Run to the end. Raises TidegaugeError where the agent refuses to start."""
+    try:
+        asyncio.run(serve(loaded))
+    except BaseExceptionGroup as group:
+        refusals = group.subgroup(TidegaugeError)
+        if refusals is None:
+            raise
+        raise _first(refusals) from None
+
+
+def _first(group: BaseExceptionGroup[TidegaugeError]) -> TidegaugeError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def log_to_stderr() -> None:

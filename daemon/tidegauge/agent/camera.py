@@ -29,6 +29,7 @@ from tidegauge.pipeline.ring import Ring
 log = logging.getLogger(__name__)
 
 RING_SLOTS = 4
+INCURABLE = frozenset({"open_failed", "no_pictures"})
 #: Beyond the source's own time-outs, so that its own sentence arrives first.
 GRACE_SECONDS = 3.0
 
@@ -53,6 +54,8 @@ class CameraService:
                 await self._serve(worker, backoff)
                 return  # a source that ends has ended
             except WorkerEnded as error:
+                if self._camera.kind != "rtsp":  # a network camera may come back; a file doesn't change by itself
+                    error.refuse_start(self._generation, INCURABLE)
                 log.warning("camera: %s", error)
                 self._metrics.camera_problem.labels("down").set(1)
                 self._bus.emit(CameraDown(str(error)))

@@ -12,6 +12,8 @@ from tidegauge.camera.config import CameraConfig
 from tidegauge.configuration import ConfigurationError, load_toml
 from tidegauge.link.config import LinkConfig
 from tidegauge.profile import Profile
+from tidegauge.runtimes import artifact_folder
+from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.spool.limits import SpoolLimits
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -164,6 +166,15 @@ def load(path: Path) -> Loaded:
     camera = config.camera
     if camera.kind != "rtsp":
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
+        if not Path(camera.source).exists():
+            raise ConfigurationError(
+                f"{path}: key `camera.source` names {camera.source}, which does not exist",
+                f"give the path for a camera of kind `{camera.kind}`",
+            )
+    try:
+        artifact_folder.require(profile.runtime, Path(profile.artifacts))
+    except RuntimeFault as error:
+        raise ConfigurationError(f"{profile_path}: {error.problem}", error.cure) from error
     if config.shadow.gap_floor >= config.shadow.gap_mean:
         raise ConfigurationError(
             f"{path}: key `shadow.gap_floor` is not below `shadow.gap_mean`",

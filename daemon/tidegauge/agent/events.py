@@ -56,6 +56,12 @@ class FrameProcessed(msgspec.Struct, frozen=True):
     done: FrameDone
 
 
+class SampleLost(msgspec.Struct, frozen=True):
+    """A frame that was to become a sample was not run; its slot (-1: none) is free again."""
+
+    slot: int
+
+
 class LossArrived(msgspec.Struct, frozen=True):
     """A shadow sample (not a golden one) was measured. A `forced` one is evidence, not an observation of a detector."""
 

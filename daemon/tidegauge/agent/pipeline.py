@@ -17,13 +17,14 @@ import msgspec
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import RuntimeConfig
-from tidegauge.agent.events import FrameProcessed, PipelineDown, PipelineUp
+from tidegauge.agent.events import FrameProcessed, PipelineDown, PipelineUp, SampleLost
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import monotonic
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
     FrameDone,
+    FrameSkipped,
     PipelineEvent,
     PipelineReady,
     RunFrame,
@@ -37,6 +38,8 @@ from tidegauge.profile import Profile
 log = logging.getLogger(__name__)
 
 SAMPLE_SLOTS = 4
+#: What the profile or the configuration says can't be. A device that won't open may yet (firmware still booting).
+INCURABLE = frozenset({"profile_mismatch", "results_socket"})
 
 
 class PipelineUnavailable(Exception):
@@ -158,6 +161,7 @@ class PipelineService:
             try:
                 await self._serve(worker, backoff)
             except WorkerEnded as error:
+                error.refuse_start(self.generation, INCURABLE)
                 hung = error.kind == "hung"
                 self._report_end(error)
             finally:
@@ -248,6 +252,10 @@ class PipelineService:
         run = RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample)
         await worker.send(run)
         done, _ = await worker.receive(self._runtime.run_timeout)
+        if isinstance(done, FrameSkipped):
+            self._metrics.frames_dropped.labels("stale_generation").inc()
+            self._bus.emit(SampleLost(done.sample_slot))
+            return True
         if not isinstance(done, FrameDone):
             raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
         self._free(frame)

@@ -22,6 +22,7 @@ from tidegauge.agent.events import (
     LossArrived,
     PipelineDown,
     PipelineUp,
+    SampleLost,
     ShadowDown,
     ShadowUp,
 )
@@ -45,6 +46,9 @@ from tidegauge.shadow.budget import CpuBudget
 from tidegauge.shadow.sampler import PoissonSampler
 
 log = logging.getLogger(__name__)
+
+#: The reference can't be opened: no later attempt can.
+INCURABLE = frozenset({"open_failed", "profile_mismatch"})
 
 
 class ShadowUnavailable(Exception):
@@ -94,6 +98,7 @@ class ShadowService:
         bus.on(PipelineUp, self._on_pipeline_up)
         bus.on(PipelineDown, lambda _: self._forget_samples())
         bus.on(FrameProcessed, self._on_frame)
+        bus.on(SampleLost, self._on_lost)
 
     # --- slots and sampling ---
 
@@ -147,6 +152,12 @@ class ShadowService:
             self._jobs.append(_Job(slot, event.done.frame_id, event.done.digest, forced=forced))
             self._wake.set()
 
+    def _on_lost(self, event: SampleLost) -> None:
+        if event.slot >= 0:
+            self._forced_slots.discard(event.slot)
+            self._free.append(event.slot)
+            self._metrics.samples.labels(self._metrics.model, "skipped_stale").inc()
+
     async def golden(self, path: Path, index: int, deadline: float) -> Evidence:
         """Run a golden tensor on both sides and measure it. Raises PipelineUnavailable or ShadowUnavailable."""
         async with asyncio.timeout(deadline):
@@ -180,6 +191,7 @@ class ShadowService:
             try:
                 await self._serve(worker, backoff)
             except WorkerEnded as error:
+                error.refuse_start(self.generation, INCURABLE)
                 log.warning("shadow: %s", error)
                 self._bus.emit(ShadowDown(str(error)))
             finally:

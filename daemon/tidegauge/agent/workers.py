@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tidegauge.pipeline.channel import AgentChannel, ChannelClosed
+from tidegauge.errors import TidegaugeError
+from tidegauge.pipeline.channel import AgentChannel, BadMessage, ChannelClosed
 from tidegauge.pipeline.messages import Failed, Stop
 from tidegauge.pipeline.spawn import spawn
 
@@ -25,11 +26,24 @@ TERMINATE_SECONDS = 1.5
 
 
 class WorkerEnded(Exception):
-    """The worker is gone or useless. `kind` for a metric, the sentence for people."""
+    """The worker is gone or useless. `kind` for a metric, the sentence for people.
 
-    def __init__(self, kind: str, sentence: str) -> None:
+    `failure`: what the worker itself said, where it did.
+    """
+
+    def __init__(self, kind: str, sentence: str, failure: Failed | None = None) -> None:
         super().__init__(sentence)
         self.kind = kind
+        self.failure = failure
+
+    def refuse_start(self, generation: int, kinds: frozenset[str]) -> None:
+        """Raise StartRefused when the very first worker failed for a reason that only a person can cure."""
+        if generation == 1 and self.failure is not None and self.failure.kind in kinds:
+            raise StartRefused(self.failure.problem, self.failure.cure) from self
+
+
+class StartRefused(TidegaugeError):
+    """The configuration names something that can't work: the agent ends rather than tries again for ever."""
 
 
 class Worker(Generic[In]):
@@ -67,8 +81,11 @@ class Worker(Generic[In]):
             raise WorkerEnded("hung", f"the {self.name} worker gave no answer in {timeout:g} s") from error
         except ChannelClosed as error:
             raise await self._ended() from error
+        except BadMessage as error:
+            raise WorkerEnded("failed", f"the {self.name} worker is of another version: {error}") from error
         if isinstance(message, Failed):
-            raise WorkerEnded("failed", f"{message.problem}: {message.cure}" if message.cure else message.problem)
+            sentence = f"{message.problem}: {message.cure}" if message.cure else message.problem
+            raise WorkerEnded("failed", sentence, message)
         return message, fd
 
     async def _ended(self) -> WorkerEnded:

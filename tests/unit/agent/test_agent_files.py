@@ -65,9 +65,11 @@ class TestConfiguration:
         (tmp_path / "model.toml").write_text(PROFILE)
         (tmp_path / "model.onnx").write_bytes(b"onnx")
         (tmp_path / "artifacts").mkdir()
+        (tmp_path / "pictures").mkdir()
         return tmp_path
 
-    def test_paths_become_absolute(self, folder: Path) -> None:
+    def test_paths_become_absolute(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tidegauge.runtimes.artifact_folder.require", lambda runtime, path: None)
         loaded = load(folder / "agent.toml")
         assert loaded.state == folder / "state"
         assert loaded.profile.model == str(folder / "model.onnx")
@@ -101,7 +103,17 @@ class TestConfiguration:
         with pytest.raises(ConfigurationError, match=r"key `model` names .*model\.onnx"):
             load(folder / "agent.toml")
 
-    def test_a_floor_above_the_mean_gap_is_refused(self, folder: Path) -> None:
+    def test_an_artifacts_folder_without_its_files_is_refused(self, folder: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"model\.toml: artifacts folder .*allowedNode\.txt"):
+            load(folder / "agent.toml")
+
+    def test_no_camera_at_the_path(self, folder: Path) -> None:
+        (folder / "pictures").rmdir()
+        with pytest.raises(ConfigurationError, match=r"agent\.toml: key `camera\.source` names .*pictures"):
+            load(folder / "agent.toml")
+
+    def test_a_floor_above_the_mean_gap_is_refused(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tidegauge.runtimes.artifact_folder.require", lambda runtime, path: None)
         path = folder / "agent.toml"
         path.write_text(GOOD + "[shadow]\ngap_mean = 5.0\ngap_floor = 5.0\n")
         with pytest.raises(ConfigurationError, match=r"shadow\.gap_floor"):
