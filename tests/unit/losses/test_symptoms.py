@@ -160,6 +160,17 @@ def test_scale_error_with_horizontal_structure_is_no_band() -> None:
     assert "band" not in symptoms(OUTPUT, healthy(reference) * np.float32(0.5), reference)
 
 
+def test_an_error_that_follows_the_content_is_no_band() -> None:
+    levels = np.array([0.1, 0.5, 0.9])[np.arange(HEIGHT) // 8 % 3]
+    reference = np.broadcast_to(levels[:, None], (1, 3, HEIGHT, WIDTH)).astype(np.float32).copy()
+    assert "band" not in symptoms(OUTPUT, np.minimum(healthy(reference), np.float32(0.7)), reference)
+
+
+def test_a_constant_output_is_judged_no_further() -> None:
+    flat = np.full_like(photo(), 0.5)
+    assert symptoms(OUTPUT, healthy(flat) * 0 + np.float32(0.5), photo(2), flat) == ("constant_output",)
+
+
 def test_stale_output_lags_one_input() -> None:
     before, now = photo(1), photo(2)
     assert symptoms(OUTPUT, healthy(before), now, before) == ("stale_output",)
