@@ -35,6 +35,8 @@ SWAP_STEPS, SWAP_DISTANCE = 4, 0.25
 SWAP_CORRELATION, SWAP_MARGIN = 0.98, 0.05
 #: Stale: the scene has changed by more than four steps on average, and the previous answer is four times nearer.
 CHANGE_STEPS, STALE_RATIO = 4, 0.25
+#: … and as near to it as a device comes to its reference: a dimmed answer resembles that to a dimmer input, no more.
+STALE_STEPS = 2
 #: … or nearly all elements are the previous device output's, bit for bit.
 STALE_EQUAL = 0.999
 
@@ -60,12 +62,11 @@ def symptoms(
     pair = _Pair(output, device, reference)
     if pair.is_black():
         return ("black_output",)
-    found = ["constant_output"] if pair.is_constant() else []
-    found += pair.saturated()
-    if not found or found[0] != "constant_output":
-        stale = _is_stale(pair, previous_reference, previous_device)
-        found = [*pair.on_a_line(), *found, *pair.structured(stale), *(["stale_output"] if stale else [])]
-    return tuple(found)
+    if pair.is_constant():
+        return ("constant_output", *pair.saturated())
+    if _is_stale(pair, previous_reference, previous_device):
+        return ("stale_output",)  # any other difference is one of two scenes
+    return (*pair.on_a_line(), *pair.saturated(), *pair.structured())
 
 
 class _Pair:
@@ -132,9 +133,9 @@ class _Pair:
         beyond = lower > OFFSET_STEPS * self.step or upper < -OFFSET_STEPS * self.step
         return ["offset"] if beyond and upper - lower <= abs(middle) else []
 
-    def structured(self, stale: bool) -> list[str]:
-        """Swapped channels, else a band. An output of another input has the structure of that input."""
-        if self.output.kind != "image" or stale:
+    def structured(self) -> list[str]:
+        """Swapped channels, else a band."""
+        if self.output.kind != "image":
             return []
         if self.sample.shape[0] == 3 and self._is_swapped():
             return ["channel_swap"]
@@ -160,7 +161,7 @@ def _is_stale(pair: _Pair, previous_reference: Array | None, previous_device: Ar
         return False
     to_before = float(np.abs(pair.sample - before).mean())
     to_this = float(np.abs(pair.sample - pair.sample_reference).mean())
-    if to_before <= STALE_RATIO * to_this:
+    if to_before <= min(STALE_RATIO * to_this, STALE_STEPS * pair.step):
         return True
     return previous_device is not None and _share(pair.take(previous_device) == pair.sample) >= STALE_EQUAL
 
