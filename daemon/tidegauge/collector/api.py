@@ -6,15 +6,16 @@ from typing import Annotated, Literal
 
 import msgspec
 from litestar import Router, get
-from litestar.params import Dependency, Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter, SkipValidation
 
 from tidegauge import __version__
 from tidegauge.bundles.manifest import Manifest
 from tidegauge.collector.site import Site
 from tidegauge.collector.tables import Bundle, Device
 
-TheSite = Annotated[Site, Dependency(skip_validation=True)]
-Limit = Annotated[int, Parameter(ge=1, le=1000, description="How many, newest first.")]
+TheSite = NamedDependency[SkipValidation[Site]]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, newest first.")]
 
 
 class BundleDetail(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ def list_bundles(site: TheSite, limit: Limit = 200) -> list[Bundle]:
 
 
 @get("/bundles/{device:str}/{bundle:str}", sync_to_thread=True)
-def show_bundle(site: TheSite, device: str, bundle: str) -> BundleDetail:
+def show_bundle(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> BundleDetail:
     """One bundle."""
     found = site.bundle(device, bundle)
     return BundleDetail(found, site.manifest(found), site.store.wanted(device, bundle))

@@ -104,7 +104,7 @@ def verdict_line(bundle: Bundle) -> str:
     if bundle.sentence:
         return bundle.sentence
     if bundle.state == "failed":
-        return bundle.reason
+        return bundle.reason[:1].upper() + bundle.reason[1:]
     if bundle.state == "comparing":
         return "The layers are being compared."
     if bundle.state == "complete":

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, Router, get
 from litestar.config.compression import CompressionConfig
-from litestar.contrib.jinja import JinjaTemplateEngine
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.params import FromPath
+from litestar.plugins.jinja import JinjaTemplateEngine
 from litestar.response import File, Stream, Template
 from litestar.static_files import create_static_files_router
 from litestar.status_codes import HTTP_500_INTERNAL_SERVER_ERROR
@@ -55,15 +55,15 @@ def index(site: TheSite) -> Template:
 
 
 @get("/bundles/{device:str}/{bundle:str}", sync_to_thread=True)
-def bundle_page(site: TheSite, device: str, bundle: str) -> Template:
+def bundle_page(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Template:
     """One bundle: what the board said, and what the comparison found."""
     found = site.bundle(device, bundle)
     manifest = site.manifest(found)
-    return Template("bundle.html", context={"bundle": found, "manifest": manifest, "connected": site.connected()})
+    return Template("bundle.html", context={"bundle": found, "manifest": manifest})
 
 
 @get("/bundles/{device:str}/{bundle:str}/download", sync_to_thread=True)
-def download(site: TheSite, device: str, bundle: str) -> Stream:
+def download(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Stream:
     """The bundle as one file, for mail and for `tidegauge compare`."""
     found = site.bundle(device, bundle)
     size, content = site.archive(found)
@@ -75,14 +75,14 @@ def download(site: TheSite, device: str, bundle: str) -> Stream:
 
 
 @get("/reports/{device:str}/{bundle:str}/report.html", sync_to_thread=True)
-def report(site: TheSite, device: str, bundle: str) -> File:
+def report(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> File:
     """The self-contained report of the comparison."""
     path = site.report(device, bundle, HTML)
     return File(path, media_type="text/html; charset=utf-8", content_disposition_type="inline", filename=path.name)
 
 
 @get("/reports/{device:str}/{bundle:str}/comparison.json", sync_to_thread=True)
-def comparison(site: TheSite, device: str, bundle: str) -> File:
+def comparison(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> File:
     """The comparison as JSON."""
     path = site.report(device, bundle, JSON)
     name = f"{device}-{bundle}-{JSON}"
@@ -120,7 +120,7 @@ def _templates(site: Site) -> JinjaTemplateEngine:
     engine = JinjaTemplateEngine(_HERE / "templates")
     names = ("utc", "iso", "ago", "size", "number", "percent", "words", "bundle_badge", "device_badge", "verdict_line")
     engine.engine.globals.update({name: getattr(views, name) for name in names})
-    engine.engine.globals.update(base=site.base, version=__version__, year=datetime.now(UTC).year)
+    engine.engine.globals.update(base=site.base, version=__version__)
     engine.engine.trim_blocks = engine.engine.lstrip_blocks = True
     return engine
 
