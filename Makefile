@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
-.PHONY: help setup demo test test-slow check format demo-matrix lock
+.PHONY: help setup demo test test-slow check format demo-matrix lock docs
 BIN := .venv/bin
 
 help: ## list the commands
@@ -34,3 +34,6 @@ demo-matrix: setup ## 20 seeds and all faults × several layers, as the table fo
 
 lock: ## renew the lock files (needs uv)
 	@tools/lock
+
+docs: setup ## renew the generated pages of docs/
+	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md

@@ -16,6 +16,9 @@ from tidegauge.runtimes import artifact_folder
 from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.spool.limits import SpoolLimits
 
+#: Keys of `[link]` that are paths.
+LINK_FILES = ("password_file", "ca", "cert", "key")
+
 Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
@@ -180,4 +183,7 @@ def load(path: Path) -> Loaded:
             f"{path}: key `shadow.gap_floor` is not below `shadow.gap_mean`",
             "the mean gap includes the floor: make the floor smaller or the mean larger",
         )
-    return Loaded(msgspec.structs.replace(config, camera=camera), profile, folder / config.state)
+    link = config.link
+    files = {key: str(folder / value) for key in LINK_FILES if (value := getattr(link, key))}
+    link = msgspec.structs.replace(link, **files)
+    return Loaded(msgspec.structs.replace(config, camera=camera, link=link), profile, folder / config.state)

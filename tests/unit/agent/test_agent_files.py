@@ -42,6 +42,7 @@ kind = "folder"
 source = "pictures"
 [link]
 host = "127.0.0.1"
+ca = "ca.pem"
 """
 PROFILE = """
 name = "enhancer"
@@ -74,6 +75,7 @@ class TestConfiguration:
         assert loaded.state == folder / "state"
         assert loaded.profile.model == str(folder / "model.onnx")
         assert loaded.config.camera.source == str(folder / "pictures")
+        assert (loaded.config.link.ca, loaded.config.link.key) == (str(folder / "ca.pem"), "")
 
     @pytest.mark.parametrize(
         ("change", "named", "cure"),
