@@ -49,9 +49,13 @@ class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AcceptanceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first measurement of artifacts and model, which freezes the reference or fails (DESIGN §6.3)."""
+    """The first measurement of artifacts and model, which freezes the reference or fails (DESIGN §6.3).
 
-    samples: Annotated[int, Meta(ge=20)] = 500
+    `samples`: a day of them at the default gap, so that night and day are both in the reference
+    (docs/adr/0001-acceptance-takes-a-day.md).
+    """
+
+    samples: Annotated[int, Meta(ge=20)] = 1440
     max_loss: Share = 0.15
     tolerance: Share = 0.02
     minimum: Annotated[float, Meta(gt=0, le=0.5)] = 0.03
