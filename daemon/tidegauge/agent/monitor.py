@@ -38,6 +38,7 @@ from tidegauge.clocks import monotonic, wall
 from tidegauge.detectors import invariants
 from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected, worse_than
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.rates import detection
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 
@@ -169,6 +170,11 @@ class Monitor:
         self._streams = Streams(accepted, None)
         if self._previous is not None and (alarm := worse_than(self._previous, accepted)) is not None:
             self._suspect(alarm)
+        for share in (0.2, 0.5):
+            found = detection(
+                accepted.m0, accepted.alpha, accepted.block, accepted.gap, share, accepted.correlation_time
+            )
+            log.info("a disagreement of %.0f %% is found in %.2g hours on average", 100 * share, found.hours)
         log.info(
             "accepted: mean loss %.4f, limit m0 %.4f, block of %d samples", accepted.mean, accepted.m0, accepted.block
         )
