@@ -266,3 +266,24 @@ async def poll(condition: Callable[[], bool], seconds: float = 20) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+class CertificateAuthority:
+    """A CA of its own in `folder`: ca.pem, ca.key, and what it issues as <name>.pem, <name>.key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._run("req", "-x509", *self._new_key("ca"), "-subj", "/CN=test CA", "-days", "2", "-out", "ca.pem")
+
+    def issue(self, name: str, common_name: str) -> None:
+        self._run("req", *self._new_key(name), "-subj", f"/CN={common_name}", "-out", f"{name}.csr")
+        (self._folder / "extensions").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions")
+        self._run("x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-out", f"{name}.pem")
+
+    @staticmethod
+    def _new_key(name: str) -> tuple[str, ...]:
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self._folder, check=True, capture_output=True)

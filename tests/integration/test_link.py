@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from integration.link_peer import (
     DEVICE,
+    CertificateAuthority,
     TinyCollector,
     amqtt_broker,
     assert_whole,
@@ -259,15 +261,14 @@ def test_no_broker_is_one_line_and_no_loss(tmp_path: Path, caplog: pytest.LogCap
 
 def test_stop_is_quick_where_the_network_swallows_packets(tmp_path: Path) -> None:
     async def test() -> None:
-        server = await asyncio.start_server(lambda _r, w: w.wait_closed(), "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        uplink = Uplink(link(port, connect_timeout=30.0), DEVICE, Spool(tmp_path / "spool", LIMITS), 1)
-        task = asyncio.create_task(uplink.run())
-        await asyncio.sleep(0.3)
-        task.cancel()
-        done, _ = await asyncio.wait([task], timeout=3)
-        assert done
-        server.close()
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never says a word
+            port = silent.getsockname()[1]
+            uplink = Uplink(link(port, connect_timeout=30.0), DEVICE, Spool(tmp_path / "spool", LIMITS), 1)
+            task = asyncio.create_task(uplink.run())
+            await asyncio.sleep(0.3)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=2)
+            assert done
 
     run(test())
 
@@ -343,5 +344,58 @@ def test_oversized_chunks_shrink_until_the_broker_takes_them(tmp_path: Path) -> 
             async with collecting(config, spool) as collector, running(Uplink(config, DEVICE, spool, 1)):
                 await emptied(spool, 30)
                 assert_whole(collector, manifest)
+
+    run(test())
+
+
+def test_bundle_over_mutual_tls(tmp_path: Path) -> None:
+    """With the access list of the protocol's document; a client without a certificate gets a name for it."""
+    ca = CertificateAuthority(tmp_path)
+    ca.issue("server", "127.0.0.1")
+    ca.issue("device", DEVICE)
+    ca.issue("collector", "collector")
+    acl = tmp_path / "acl"
+    acl.write_text(
+        "\n".join(
+            [
+                *(f"pattern write tidegauge/v1/%u/{leaf}" for leaf in ("status", "alarm", "result", "file/#")),
+                "pattern read tidegauge/v1/%u/file-response",
+                "user collector",
+                "topic write tidegauge/v1/+/file-response",
+                *(f"topic read tidegauge/v1/+/{leaf}" for leaf in ("status", "alarm", "result", "file/#")),
+                "",
+            ]
+        )
+    )
+    extra = f"""cafile {tmp_path}/ca.pem
+certfile {tmp_path}/server.pem
+keyfile {tmp_path}/server.key
+require_certificate true
+use_identity_as_username true
+acl_file {acl}
+"""
+
+    def as_user(port: int, name: str) -> LinkConfig:
+        files = {"ca": tmp_path / "ca.pem", "cert": tmp_path / f"{name}.pem", "key": tmp_path / f"{name}.key"}
+        return link(port, **{key: str(path) for key, path in files.items()})
+
+    async def test() -> None:
+        async with mosquitto(tmp_path, extra) as broker:
+            spool = Spool(tmp_path / "spool", LIMITS)
+            manifest = put_bundle(spool, "bundle-0001")
+            uplink = Uplink(as_user(broker.port, "device"), DEVICE, spool, 1)
+            async with collecting(as_user(broker.port, "collector"), spool) as collector, running(uplink):
+                await emptied(spool)
+                assert_whole(collector, manifest)
+            # Which of the two depends on whether the broker hangs up before or after the handshake has ended here.
+            with pytest.raises((mqtt.TlsFailed, mqtt.Unreachable), match=r"certificate|link\.cert"):
+                async with mqtt.connect(link(broker.port, ca=str(tmp_path / "ca.pem"), connect_timeout=1.0), "thief"):
+                    pass
+            strangers = tmp_path / "strangers"
+            strangers.mkdir()
+            CertificateAuthority(strangers)
+            with pytest.raises(mqtt.TlsFailed, match=r"link\.ca"):
+                async with mqtt.connect(link(broker.port, ca=str(strangers / "ca.pem")), "probe"):
+                    pass
 
     run(test())

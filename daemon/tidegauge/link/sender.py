@@ -31,6 +31,8 @@ __all__ = [
 
 #: Room for the fixed header, topic and properties of a packet beside its payload.
 PACKET_OVERHEAD = 512
+#: Longest time that one chunk should take on the link, seconds: alarms wait behind it.
+CHUNK_SECONDS = 0.5
 #: Longest `retry_after_ms` that is believed, seconds.
 LONGEST_DELAY = 3600.0
 #: Rounds in which the collector asks only for blobs that it has already called stored, or that there are none of.
@@ -96,6 +98,7 @@ class Sender:
         self._jobs: dict[str, _Job] = {}
         self._active: _Job | None = None
         self._largest_chunk: int | None = None
+        self._fitting_chunk = limits.chunk
         self._unsent = 0
         self._pause = 0.0
         self._deadline = 0.0
@@ -134,6 +137,10 @@ class Sender:
         self.disconnected()
         self._largest_chunk = self._limits.chunk if max_packet is None else max(1, max_packet - PACKET_OVERHEAD)
         return self._next(now)
+
+    def link_speed(self, bytes_per_second: float) -> None:
+        """Files opened from now on are cut so that a chunk keeps the link busy for half a second at most."""
+        self._fitting_chunk = max(1, int(bytes_per_second * CHUNK_SECONDS))
 
     def disconnected(self) -> None:
         """Nothing can be sent; what was in flight is unknown."""
@@ -204,7 +211,7 @@ class Sender:
         if job.todo:
             file = job.outgoing.parts[job.todo.pop(0)]
             job.part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
-            return self._go(job, job.part.start(self._largest_chunk or self._limits.chunk), now)
+            return self._go(job, job.part.start(self._chunk_limit()), now)
         job.part = None
         return self._go(job, job.head.close(), now)
 
@@ -228,7 +235,10 @@ class Sender:
         if ready is None:
             return [Wait(min(job.not_before for job in self._jobs.values()))]
         self._active = ready
-        return self._go(ready, ready.current.start(self._largest_chunk), now)
+        return self._go(ready, ready.current.start(self._chunk_limit()), now)
+
+    def _chunk_limit(self) -> int:
+        return min(self._largest_chunk or self._limits.chunk, self._fitting_chunk)
 
     def _go(self, job: _Job, packets: list[Publish | SendChunk], now: float) -> list[Action]:
         self._unsent += len(packets)

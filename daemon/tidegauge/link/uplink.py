@@ -200,8 +200,10 @@ class Uplink:
         except (BundleError, OSError) as error:
             await self._unreadable(action.key, error)
             return
+        began = monotonic()
         if await self._deliver(connection, chunk_topic(self._device, action.file_id, action.offset, sha256), data):
             self.state.bytes_sent += len(data)
+            self._sender.link_speed(len(data) / max(1e-6, monotonic() - began))
 
     async def _unreadable(self, key: str, error: Exception) -> None:
         """Evicted while it was being sent, or damaged: the spool sets aside what it still has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +156,12 @@ def test_limit(tmp_path: Path, make_bundle: Any) -> None:
 def test_bombs_are_refused() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(100 << 20))
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(100 << 20))
+    tracemalloc.start()
     for stored in (bomb, silent):
         with pytest.raises(BundleError):
             decode_blob(stored, blob_of(stored, 1000))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20, "it was unpacked before it was refused"
+    tracemalloc.stop()
     wide = zstandard.ZstdCompressor(
         compression_params=zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
     ).compressobj()

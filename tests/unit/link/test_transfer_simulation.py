@@ -357,3 +357,17 @@ def test_success_without_stored_is_not_the_end() -> None:
     again = sender.tick(out[-1].until + 100)[0]
     assert isinstance(again, Publish)
     assert "/fin/" in again.topic
+
+
+def test_a_slow_link_gets_smaller_chunks_from_the_next_file_on() -> None:
+    sender = Sender(DEVICE, SenderLimits(chunk=256 * 1024), Random(1))
+    for number in range(2):
+        sender.add(Outgoing(f"file-{number}", FileRef(f"{number:064x}", 10**6, "x")), 0.0)
+    sender.connected(None, 0.0)
+    lengths = []
+    for number in range(2):
+        out = sender.response(answer(number, "init"), 0.0)
+        lengths.append({action.length for action in out if isinstance(action, SendChunk)} - {10**6 % (256 * 1024)})
+        sender.link_speed(20_000.0)
+        sender.remove(f"file-{number}", 0.0)
+    assert lengths == [{256 * 1024}, {10_000}]

@@ -248,3 +248,27 @@ def test_the_same_id_again_replaces(tmp_path: Path) -> None:
     put(spool, "bundle-1", 20_000)
     assert len(spool.pending()) == 1
     assert spool.pending()[0].bytes > 20_000
+
+
+class _Disk:
+    """What `statvfs` tells of a nearly full file system."""
+
+    f_frsize = 4096
+    f_files, f_favail = 1000, 900
+
+    def __init__(self, free: int) -> None:
+        self.f_bavail = free // 4096
+
+
+def test_what_is_written_already_needs_no_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path, LIMITS)
+    put(spool, "bundle-1", 100_000)
+    write(spool.prepare("bundle-2", 1000, 10), "bundle-2", 300_000)
+    monkeypatch.setattr(os, "statvfs", lambda _: _Disk(50_000))
+    spool.commit("bundle-2")
+    assert ids(spool) == ["bundle-1", "bundle-2"]
+    with pytest.raises(SpoolFull):
+        spool.prepare("bundle-3", 1_000_000, 10)
+    assert ids(spool) == ["bundle-1", "bundle-2"]
+    spool.prepare("bundle-4", 100_000, 10)
+    assert ids(spool) == ["bundle-2"] or ids(spool) == ["bundle-1"]
