@@ -24,6 +24,7 @@ from tidegauge.agent.state import StateStore
 from tidegauge.agent.traces import TraceCollector, stale_traces
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import wall
+from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
@@ -68,6 +69,8 @@ class CaptureService:
                 result = "captured"
             except Refused as refused:
                 result, sentence = "refused", str(refused)
+            except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
+                result, sentence = "failed", str(error)
             except (WorkerEnded, PipelineUnavailable, TimeoutError, OSError) as error:
                 result, sentence = "failed", f"{type(error).__name__}: {error}"
             level = logging.INFO if result == "captured" else logging.WARNING

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.clocks import monotonic
 from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
+from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 
 PERIOD = 1.0
@@ -22,6 +24,7 @@ class Ticker:
     def __init__(self, metrics: AgentMetrics, spool: Spool, uplink: Uplink, pipeline: PipelineService) -> None:
         self._metrics, self._spool, self._uplink, self._pipeline = metrics, spool, uplink, pipeline
         self._last = monotonic()
+        self._drops: Counter[DropReason] = Counter()
 
     def health(self) -> tuple[bool, str]:
         late = monotonic() - self._last - PERIOD
@@ -46,6 +49,9 @@ class Ticker:
         metrics.spool_inodes.set(usage.inodes)
         metrics.spool_bundles.set(usage.bundles)
         metrics.spool_limit.set(self._spool.limits.max_mib * MIB)
+        for reason, count in self._spool.drops.items():
+            metrics.spool_dropped.labels(reason.value).inc(count - self._drops[reason])
+            self._drops[reason] = count
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
         metrics.bundles_sent.set(state.bundles_sent)
