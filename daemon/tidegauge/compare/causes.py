@@ -59,11 +59,7 @@ class Evidence:
 
     def clipped(self, values: Array) -> Array:
         """Values clipped to what the tensor's codes can hold."""
-        if not self.encoding.integer:
-            return values
-        low, high = self.encoding.code_range
-        zero, scale = self.encoding.zero_point, self.encoding.scale
-        return np.clip(values, (low - zero) / scale, (high - zero) / scale)
+        return np.clip(values, *self.encoding.value_range)
 
 
 def evidence(codes: Array, local: Array, encoding: Encoding, floor: float) -> Evidence:
@@ -89,6 +85,22 @@ def find_cause(case: Evidence) -> Cause:
     return value
 
 
+def find_clipping(case: Evidence) -> Cause:
+    """The cause of a tensor whose values, though computed right, don't fit its code range."""
+    low, high = case.encoding.value_range
+    above = float(np.square(np.maximum(case.local - high, 0), dtype=np.float64).sum())
+    below = float(np.square(np.maximum(low - case.local, 0), dtype=np.float64).sum())
+    words = []
+    if above > 0.01 * below:
+        share, peak = float((case.local > high).mean()), float(case.local.max())
+        words.append(f"{share:.1%} of the values are above {high:.4g}, the most it can hold (up to {peak:.4g})")
+    if below > 0.01 * above:
+        share, peak = float((case.local < low).mean()), float(case.local.min())
+        words.append(f"{share:.1%} of the values are below {low:.4g}, the least it can hold (down to {peak:.4g})")
+    name: CauseName = "saturation_high" if above >= below else "saturation_low"
+    return Cause(name, case.explained(case.clipped(case.local)), " and ".join(words))
+
+
 def _score(cause: Cause) -> float:
     return cause.explained if cause.explained is not None else 0.0
 
@@ -101,6 +113,12 @@ def _plain(case: Evidence) -> Cause | None:
     if low == high and float(case.local.min()) != float(case.local.max()):
         if low == 0.0:
             return Cause("all_zero", 1.0, f"all {case.device.size} values are zero", 0.0)
+        if case.encoding.integer and int(case.codes.flat[0]) in case.encoding.code_range:
+            top = int(case.codes.flat[0]) == case.encoding.code_range[1]
+            where = "top" if top else "bottom"
+            return Cause(
+                "saturation_high" if top else "saturation_low", 1.0, f"all values sit at the {where}, {low:.4g}", low
+            )
         return Cause("constant", 1.0, f"all {case.device.size} values are {low:.6g}", low)
     return None
 
@@ -109,7 +127,7 @@ def _gain(case: Evidence) -> Cause | None:
     inner = _inside(case)
     local, device = case.local[inner].astype(np.float64), case.device[inner].astype(np.float64)
     energy = float(np.dot(local, local))
-    if local.size < 8 or energy <= local.size * case.floor:
+    if local.size < 3 or energy <= local.size * case.floor:
         return None
     gain = float(np.dot(local, device) / energy)
     explained = case.explained(case.clipped(case.local * np.float32(gain)))
@@ -125,7 +143,7 @@ def _known_gain(gain: float) -> str:
 
 def _offset(case: Evidence) -> Cause | None:
     inner = _inside(case)
-    if inner.sum() < 8:
+    if inner.sum() < 3:
         return None
     offset = float(np.median(case.residual[inner]))
     if offset == 0.0:
@@ -150,27 +168,38 @@ def _inside(case: Evidence) -> NDArray[np.bool_]:
 
 
 def _saturation(case: Evidence) -> Cause | None:
-    low, high = case.device.min(), case.device.max()
-    above = float(np.sum(np.square(np.maximum(case.local - high, 0), dtype=np.float64)))
-    below = float(np.sum(np.square(np.maximum(low - case.local, 0), dtype=np.float64)))
-    if above + below == 0.0:
+    """All values past a bound sit at the device's highest (or lowest) value: cut off there, or thrown there."""
+    high, low = float(case.device.max()), float(case.device.min())
+    top, above = _thrown(case, case.device == high, high, 1)
+    bottom, below = _thrown(case, case.device == low, low, -1)
+    if above <= 0 and below <= 0:
         return None
-    explained = case.explained(np.clip(case.local, low, high))
-    share_high, share_low = float((case.local > high).mean()), float((case.local < low).mean())
-    words = []
-    if above > 0.01 * below:
-        words.append(f"{share_high:.1%} of the values are cut off above {high:.4g}")
-    if below > 0.01 * above:
-        words.append(f"{share_low:.1%} below {low:.4g}")
+    both = case.explained(np.clip(case.local, low, high)) if above > 0 and below > 0 else 0.0
     name: CauseName = "saturation_high" if above >= below else "saturation_low"
-    return Cause(name, explained, ", ".join(words), float(high if above >= below else low))
+    share, end = (top, high) if above >= below else (bottom, low)
+    where = "top" if above >= below else "bottom"
+    detail = f"{share:.1%} of the values sit at the {where}, {end:.4g}"
+    if both > max(above, below):
+        detail = f"{top:.1%} of the values sit at the top, {high:.4g}, and {bottom:.1%} at the bottom, {low:.4g}"
+    return Cause(name, max(above, below, both), detail, end)
+
+
+def _thrown(case: Evidence, at_end: NDArray[np.bool_], end: float, sign: int) -> tuple[float, float]:
+    """The share of values at an end, and how much of the error the best bound explains."""
+    moved = at_end & (np.abs(case.residual) > 2 * np.sqrt(max(case.floor, 0.0)))
+    if moved.sum() < 3:
+        return 0.0, 0.0
+    signed = sign * case.local
+    bounds = {float(np.quantile(signed[moved], q)) for q in (0.0, 0.01, 0.05)}
+    best = max(case.explained(np.where(signed >= bound, np.float32(end), case.local)) for bound in bounds)
+    return float(at_end.mean()), best
 
 
 def _coarse_step(case: Evidence) -> Cause | None:
     if not case.encoding.integer:
         return None
     used, counts = np.unique(case.codes, return_counts=True)
-    if used.size < 2:
+    if used.size < 3 or case.codes.size < 64:
         return None
     used = used.astype(np.int64)
     base = int(used[np.argmax(counts)])

@@ -77,7 +77,7 @@ def read_tempdir(folder: Path, log: str = "") -> dict[str, Subgraph]:
 def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool) -> Subgraph:
     rows = _parse(folder / f"{name}{_LAYER_INFO}", layer_info.parse) or ()
     net = _parse(folder / f"{name}{_NET_LOG}", netlog.parse)
-    picture = ()
+    picture: tuple[TensorInfo, ...] = ()
     for suffix in (".svg", ".html"):
         picture = picture or _parse(folder / f"{name}{_NET}{suffix}", tensor_table.from_svg) or ()
     proto_layers = _proto(folder) if single else ()

@@ -26,6 +26,18 @@ _DEVICE, _LOCAL = "dev::", "loc::"
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """A float32 tensor that the device holds as codes, though no trace tells them: clip(round(value · scale)) / scale.
+
+    `low`, `high`: the ends of the code range, zero point subtracted.
+    """
+
+    scale: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Part:
     """What is needed to compute `outputs`: node indices in order, the cut tensors read, the graph inputs read."""
 
@@ -71,13 +83,14 @@ def run_part(
     cut: Collection[str],
     feeds: Mapping[str, Array],
     weights: Mapping[str, Array] | None = None,
+    rounding: Mapping[str, Rounding] | None = None,
 ) -> dict[str, Array]:
     """Compute a part's outputs. `feeds`: values of cut tensors and graph inputs, by plain name, in the float model's
-    shape and type. `weights` replaces initialisers by name.
+    shape and type. `weights` replaces initialisers by name; tensors in `rounding` are rounded as the device does.
 
     Raises `TidegaugeError` where onnxruntime can't run the part.
     """
-    return Runner(model, part, cut, feeds, weights).run(feeds)
+    return Runner(model, part, cut, feeds, weights, rounding).run(feeds)
 
 
 class Runner:
@@ -90,9 +103,10 @@ class Runner:
         cut: Collection[str],
         feeds: Mapping[str, Array],
         weights: Mapping[str, Array] | None = None,
+        rounding: Mapping[str, Rounding] | None = None,
     ) -> None:
         self._part = part
-        self._session = _session(_build(model, part, cut, feeds, weights or {}), part)
+        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Values by plain output name."""
@@ -114,6 +128,18 @@ _FAILURES = (
 )
 
 
+def _round(name: str, how: Rounding, nodes: list[Any], initialisers: list[Any]) -> None:
+    """Append the nodes from `raw::name` to `name`."""
+    value = f"raw::{name}"
+    for op, constant in (("Mul", how.scale), ("Round", None), ("Max", how.low), ("Min", how.high), ("Div", how.scale)):
+        inputs = [value]
+        if constant is not None:
+            inputs.append(f"{name}::{op}")
+            initialisers.append(numpy_helper.from_array(np.asarray(constant, np.float32), inputs[1]))
+        value = name if op == "Div" else f"{name}::{op}::out"
+        nodes.append(helper.make_node(op, inputs, [value]))
+
+
 def _session(proto: Any, part: Part) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -125,10 +151,17 @@ def _session(proto: Any, part: Part) -> Any:
 
 
 def _build(
-    model: Model, part: Part, cut: Collection[str], feeds: Mapping[str, Array], replaced: Mapping[str, Array]
+    model: Model,
+    part: Part,
+    cut: Collection[str],
+    feeds: Mapping[str, Array],
+    replaced: Mapping[str, Array],
+    rounding: Mapping[str, Rounding],
 ) -> Any:
     names = {name: _DEVICE + name for name in part.reads_cut}
-    nodes, used = [], {}
+    nodes: list[Any] = []
+    used: dict[str, None] = {}
+    initialisers: list[Any] = []
     for index in part.nodes:
         node = onnx.NodeProto()
         node.CopyFrom(model.nodes[index])
@@ -138,7 +171,11 @@ def _build(
             if name in cut:
                 node.output[k] = _LOCAL + name
         nodes.append(node)
-    initialisers = [
+        for k, name in enumerate(node.output):
+            if name in rounding and name not in part.outputs:
+                node.output[k] = f"raw::{name}"
+                _round(name, rounding[name], nodes, initialisers)
+    initialisers += [
         numpy_helper.from_array(np.ascontiguousarray(replaced.get(name, model.weights[name])), name)
         for name in used
         if name in model.weights

@@ -33,7 +33,8 @@ _TINY = float(np.finfo(np.float32).tiny)
 class Model:
     """A flat list of nodes in topological order. `weights`: initialisers by name. `inputs`, `outputs`: names.
 
-    `subnormal`: how many weights were below the smallest normal float32 and are now zero.
+    `input_shapes`: 0 for a dimension that is not fixed. `subnormal`: how many weights were below the smallest normal
+    float32 and are now zero.
     """
 
     nodes: list[Any]
@@ -43,6 +44,8 @@ class Model:
     opsets: list[Any]
     ir_version: int
     subnormal: int = 0
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    input_types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     producer: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,6 +133,8 @@ def _from_proto(proto: Any) -> Model:
         opsets=list(proto.opset_import),
         ir_version=proto.ir_version,
         subnormal=flushed,
+        input_shapes={i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim) for i in proto.graph.input},
+        input_types={i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in proto.graph.input},
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare.cutgraph import Part, Runner, downstream_of, part_for, run_part
+from tidegauge.compare.cutgraph import Part, Rounding, Runner, downstream_of, part_for, run_part
 from tidegauge.compare.model import Model, reads
 
 Array = NDArray[Any]
@@ -69,7 +69,8 @@ class Reference:
     """The float run and the local runs of one input.
 
     `inputs`: the recorded input tensors by name. `device`: for each cut tensor, a function that gives the device's
-    values (float32, any shape of the right size). After `walk`, `specs` holds every traced tensor's shape and type,
+    values (float32, any shape of the right size). `rounding`: tensors that the device holds as codes though no trace
+    shows them; local runs round them. After `walk`, `specs` holds every traced tensor's shape and type,
     and `outputs` the float run's outputs.
     """
 
@@ -80,8 +81,10 @@ class Reference:
         device: Mapping[str, Callable[[], Array]],
         sizes: Mapping[str, int],
         budget: int = GROUP_BYTES,
+        rounding: Mapping[str, Rounding] | None = None,
     ) -> None:
         self.model = model
+        self.rounding = dict(rounding or {})
         self.inputs = dict(inputs)
         self.device = device
         self.cut = set(device)
@@ -122,7 +125,7 @@ class Reference:
         if not made:
             return inputs
         part = part_for(self.model, made, self.cut)
-        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights)
+        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding)
 
     def region(self, tensor: str) -> Part | None:
         """The region that makes a tensor; None for a graph input."""

@@ -91,6 +91,14 @@ class Encoding:
         info = np.iinfo(self.dtype)
         return int(info.min), int(info.max)
 
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The values of the lowest and of the highest code; infinite for a float tensor."""
+        if not self.integer:
+            return -math.inf, math.inf
+        low, high = self.code_range
+        return (low - self.zero_point) / self.scale, (high - self.zero_point) / self.scale
+
     def values(self, codes: Array) -> NDArray[np.float32]:
         """Codes as float32 values, in a new array of the same shape."""
         if not self.integer:

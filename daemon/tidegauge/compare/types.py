@@ -119,6 +119,10 @@ class LayerResult(msgspec.Struct, frozen=True):
     reason: str
     cumulative: Metrics | None
     local: Metrics | None
+    excess: float | None
+    float_excess: float | None
+    clipping_excess: float | None
+    clipped_share: Share | None
     weights: str
     low_share: float | None
     high_share: float | None

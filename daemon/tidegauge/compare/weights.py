@@ -37,11 +37,16 @@ SCHEMES = (
 )
 
 
-def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int]:
-    """The constant weights of these nodes, with the axis of their output channels. Biases aren't weights."""
-    found: dict[str, int] = {}
+def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int | None]:
+    """The constant weights of these nodes, with the axis of their output channels; None for an element-wise constant,
+    which has one scale. Biases aren't weights."""
+    found: dict[str, int | None] = {}
     for index in nodes:
         node = model.nodes[index]
+        if node.op_type in ("Add", "Sub", "Mul", "Div"):
+            constants = [name for name in node.input if name in model.weights]
+            found.update({n: None for n in constants if model.weights[n].dtype.kind == "f"})
+            continue
         if len(node.input) < 2 or node.input[1] not in model.weights:
             continue
         weight = model.weights[node.input[1]]
@@ -59,29 +64,34 @@ def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int]:
     return found
 
 
-def round_weights(weights: Array, axis: int, scheme: Scheme) -> Array:
+def round_weights(weights: Array, axis: int | None, scheme: Scheme) -> Array:
     """Weights as the device holds them: `round(w · scale) / scale` with scale = top code / largest magnitude."""
     top = 2 ** (scheme.bits - 1) - 1
     magnitude = np.abs(weights.astype(np.float64))
-    if scheme.per_channel:
+    if scheme.per_channel and axis is not None:
         others = tuple(i for i in range(weights.ndim) if i != axis)
         peak = magnitude.max(axis=others, keepdims=True)
     else:
-        peak = magnitude.max(keepdims=True)
+        peak = magnitude.max(keepdims=True, initial=0.0)
     scale = (top / np.where(peak > 0, peak, 1.0)).astype(np.float32).astype(np.float64)
-    return (np.clip(np.rint(weights * scale), -top, top) / scale).astype(weights.dtype)
+    return _rounded(weights, scale, top)
 
 
-def round_to_scales(weights: Array, axis: int, scales: Sequence[float], bits: int) -> Array:
+def round_to_scales(weights: Array, axis: int | None, scales: Sequence[float], bits: int) -> Array:
     """The same with known scales: one, or one for each output channel. Raises `ValueError` for another number."""
-    if len(scales) not in (1, weights.shape[axis]):
-        raise ValueError(f"{len(scales)} weight scales for {weights.shape[axis]} channels")
+    channels = 1 if axis is None else weights.shape[axis]
+    if len(scales) not in (1, channels):
+        raise ValueError(f"{len(scales)} weight scales for {channels} channels")
     shape = [-1 if i == axis else 1 for i in range(weights.ndim)]
     scale = np.asarray(scales, np.float64).reshape(shape if len(scales) > 1 else [1] * weights.ndim)
-    top = 2 ** (bits - 1) - 1
-    return (np.clip(np.rint(weights * scale), -top, top) / scale).astype(weights.dtype)
+    return _rounded(weights, scale, 2 ** (bits - 1) - 1)
 
 
-def rounded(model: Model, weights: Mapping[str, int], scheme: Scheme) -> dict[str, Array]:
+def _rounded(weights: Array, scale: Array, top: int) -> Array:
+    codes = np.clip(np.rint(weights.astype(np.float64) * scale), -top, top)
+    return np.asarray(codes / scale, weights.dtype)
+
+
+def rounded(model: Model, weights: Mapping[str, int | None], scheme: Scheme) -> dict[str, Array]:
     """All these weights, rounded by one scheme."""
     return {name: round_weights(model.weights[name], axis, scheme) for name, axis in weights.items()}

@@ -1,0 +1,252 @@
+"""Which regions are wrong by themselves, what that does to the output, why, and what to change.
+
+A region is faulty where its local error exceeds ten times its healthy noise floor, or where it is the first to bring
+in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.advice import advise
+from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
+from tidegauge.compare.effect import measure_effect, output_steps
+from tidegauge.compare.evaluate import EXPLAINS, Evaluation, Layer
+from tidegauge.compare.model import ORIGINAL
+from tidegauge.compare.pictures import draw
+from tidegauge.compare.types import Culprit, Effect
+
+Array = NDArray[Any]
+
+Verdict = Literal["healthy", "inherits", "faulty", "recovers", "undecided"]
+
+#: Local error over the noise floor. Healthy layers of a quantised twin stay below 3.3 even with float weights.
+FAULTY = 10.0
+#: A code range that is too narrow is a culprit where it cuts this share of a tensor, visibly moves this share of an
+#: output, and leaves that output this SQNR: to clip a few values is what a calibration is for.
+CLIPPED, CLIPPED_MOVES, CLIPPED_SQNR_DB = 2e-3, 1e-2, 35.0
+#: How many regions of one run a scheme of weights must explain before it is taken for the compile's.
+_CONFIRMS = 2
+#: More culprits than this are ranked by their excess alone: each effect costs two runs of the network below.
+MOST_EFFECTS = 48
+
+
+@dataclass
+class Suspect:
+    """A faulty region, with what was found about it."""
+
+    layer: Layer
+    cause: Cause
+    effect: Effect | None
+    case: Evidence | None
+    excess: float | None
+
+
+def judge(work: Evaluation) -> dict[int, float | None]:
+    """The excess of every layer (by identity) over its floor, weight rounding counted in where it is unknown.
+
+    Where no scheme explains a region and none is confirmed elsewhere in this run, the difference that 8-bit weights
+    make is part of the floor: it is not known to be a fault.
+    """
+    explained: dict[str, int] = {}
+    for layer in work.layers:
+        if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+            explained[layer.weights] = explained.get(layer.weights, 0) + 1
+    found: dict[int, float | None] = {}
+    for layer in work.layers:
+        if layer.local is None or layer.local.mse is None:
+            found[id(layer)] = None
+            continue
+        confirmed = layer.weights == "as compiled" or explained.get(layer.weights, 0) >= _CONFIRMS
+        floor = layer.floor + (0.0 if confirmed else layer.weight_noise)
+        found[id(layer)] = layer.local.mse / floor if floor > 0 else (0.0 if layer.local.mse == 0 else np.inf)
+    return found
+
+
+def find(
+    work: Evaluation,
+    excess: Mapping[int, float | None],
+    device_outputs: Mapping[str, Array],
+    product_step: float | None,
+) -> tuple[list[Suspect], list[Suspect]]:
+    """Culprits, worst effect first, and the faulty regions that recover."""
+    faulty = [layer for layer in work.layers if _faulty(work, layer, excess[id(layer)])]
+    faulty.sort(key=lambda layer: -(excess[id(layer)] or np.inf))
+    steps = output_steps(work, product_step)
+    suspects = []
+    for number, layer in enumerate(faulty):
+        local = work.reference.local([layer.twin], layer.scheme)[layer.twin]
+        effect = None
+        if number < MOST_EFFECTS:
+            effect = measure_effect(work, layer, local, device_outputs, steps, product_step)
+        suspects.append(_suspect(work, layer, local, effect, excess[id(layer)]))
+    culprits = [s for s in suspects if s.effect is None or s.effect.reaches]
+    recovered = [s for s in suspects if s.effect is not None and not s.effect.reaches]
+    culprits += _clipped(work, faulty, device_outputs, steps, product_step)
+    culprits.sort(key=_weight, reverse=True)
+    return culprits, recovered
+
+
+def _clipped(
+    work: Evaluation,
+    faulty: Sequence[Layer],
+    device_outputs: Mapping[str, Array],
+    steps: Mapping[str, float],
+    product_step: float | None,
+) -> list[Suspect]:
+    """Layers that compute right but whose code range is too narrow for this input, with a visible effect."""
+    wide = [
+        layer
+        for layer in work.layers
+        if layer.local is not None
+        and layer.clipping > FAULTY
+        and layer.clipped_share >= CLIPPED
+        and layer.float_clipped >= CLIPPED / 2  # else it is an earlier layer's error that does not fit
+        and id(layer) not in {id(f) for f in faulty}
+        and not _blind(work, layer)
+    ]
+    found = []
+    for layer in sorted(wide, key=lambda item: -item.clipping)[:MOST_EFFECTS]:
+        local = work.reference.local([layer.twin], layer.scheme)[layer.twin]
+        effect = measure_effect(work, layer, local, device_outputs, steps, product_step)
+        if effect is None or layer.encoding is None or not _visible(effect):
+            continue
+        case = evidence(work.codes(layer), local, layer.encoding, layer.floor)
+        found.append(Suspect(layer, find_clipping(case), effect, case, layer.clipping))
+    return found
+
+
+def _visible(effect: Effect) -> bool:
+    moves = effect.moved is not None and effect.moved >= CLIPPED_MOVES
+    return moves and (effect.sqnr_db is None or effect.sqnr_db < CLIPPED_SQNR_DB)
+
+
+def _weight(suspect: Suspect) -> tuple[float, float]:
+    effect = suspect.effect
+    if effect is None:
+        return (-1.0, suspect.excess or 0.0)
+    return (np.inf if effect.mse_steps is None else effect.mse_steps, suspect.excess or 0.0)
+
+
+def _faulty(work: Evaluation, layer: Layer, excess: float | None) -> bool:
+    if layer.match.tensor is None or layer.match.tensor not in work.by_twin:
+        return False
+    if layer.status == "non_finite":
+        return all(work.by_twin[name].status != "non_finite" for name in layer.reads)
+    return excess is not None and excess > FAULTY and not _blind(work, layer)
+
+
+def _blind(work: Evaluation, layer: Layer) -> bool:
+    """Whether the region holds a tensor that the device computed, of which neither trace nor scale is known."""
+    return any(name not in work.reference.rounding for name in layer.hidden)
+
+
+def _suspect(work: Evaluation, layer: Layer, local: Array, effect: Effect | None, excess: float | None) -> Suspect:
+    if layer.encoding is None:
+        raise ValueError(f"{layer.tensor.name} has no encoding")
+    fitting = np.clip(local, *layer.encoding.value_range)
+    case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor)
+    return Suspect(layer, find_cause(case), effect, case, excess)
+
+
+def verdicts(
+    work: Evaluation, culprits: Sequence[Suspect], recovered: Sequence[Suspect], excess: Mapping[int, float | None]
+) -> dict[int, tuple[Verdict, str]]:
+    """A verdict for each layer (by identity), and its reason in words."""
+    found: dict[int, tuple[Verdict, str]] = {}
+    wrong = {id(s.layer): s for s in culprits}
+    harmless = {id(s.layer) for s in recovered}
+    spoiled: dict[str, str] = {}
+    for layer in sorted(work.layers, key=lambda item: _position(work, item)):
+        source = next((spoiled[name] for name in layer.reads if name in spoiled), None)
+        value = excess[id(layer)]
+        times = f"{value:.3g} times its healthy noise" if value is not None and np.isfinite(value) else "not finite"
+        if id(layer) in wrong:
+            found[id(layer)] = ("faulty", f"wrong by itself: its local error is {times}")
+            spoiled[layer.twin] = layer.tensor.name
+        elif id(layer) in harmless:
+            found[id(layer)] = ("recovers", f"wrong by itself ({times}), but nothing of it reaches the output")
+        elif value is None or (value > FAULTY and _blind(work, layer)):
+            found[id(layer)] = ("undecided", layer.reason or _why_undecided(work, layer))
+        elif source is not None:
+            found[id(layer)] = ("inherits", f"right by itself; its error comes from {source}")
+        else:
+            found[id(layer)] = ("healthy", "right by itself")
+        if source is not None and layer.match.tensor is not None:
+            spoiled.setdefault(layer.match.tensor, source)
+    return found
+
+
+def _position(work: Evaluation, layer: Layer) -> int:
+    return work.reference.model.producer.get(layer.match.tensor or "", -1)
+
+
+def _why_undecided(work: Evaluation, layer: Layer) -> str:
+    hidden = [name for name in layer.hidden if name not in work.reference.rounding]
+    if hidden:
+        return f"no trace and no scale of {hidden[0]}, which it reads: the error may come from there"
+    return "it could not be compared"
+
+
+def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
+    """The suspect as a part of the answer."""
+    layer, cause = suspect.layer, suspect.cause
+    bits = np.dtype(layer.encoding.dtype).itemsize * 8 if layer.encoding is not None else None
+    return Culprit(
+        layer=layer.tensor.name,
+        index=index,
+        rank=rank,
+        cause=cause.name,
+        explained=None if cause.explained is None else min(1.0, max(0.0, cause.explained)),
+        detail=cause.detail,
+        excess=suspect.excess if suspect.excess is not None and np.isfinite(suspect.excess) else None,
+        effect=suspect.effect,
+        sentence=_sentence(suspect),
+        advice=advise(cause.name, list_name(layer), layer.operators, cause.detail, bits),
+        pictures=draw(suspect.case) if suspect.case is not None else (),
+    )
+
+
+def list_name(layer: Layer) -> str:
+    """The name that TIDL's option lists want: the ONNX tensor's, without the alias of a graph output."""
+    name = layer.match.tensor or layer.tensor.name
+    return name.removesuffix(ORIGINAL) if layer.match.how == "original" else name
+
+
+_WORDS = {
+    "gain": "multiplies its values",
+    "offset": "shifts its values",
+    "saturation_low": "cuts its values off at the low end",
+    "saturation_high": "cuts its values off at the high end",
+    "coarse_step": "uses too coarse a step",
+    "row_band": "is wrong in a band of rows",
+    "column_band": "is wrong in a band of columns",
+    "channels": "is wrong in some channels",
+    "channel_permutation": "puts channels in the wrong order",
+    "transpose_hw": "swaps height and width",
+    "non_finite": "brings in values that are not numbers",
+    "all_zero": "puts out zeros only",
+    "constant": "puts out a constant",
+    "unknown": "computes other values than the float model, without a simple pattern",
+}
+
+
+def _sentence(suspect: Suspect) -> str:
+    layer, cause, effect = suspect.layer, suspect.cause, suspect.effect
+    operators = " + ".join(layer.operators)
+    hidden = f" (or {layer.hidden[0]}, of which there is no trace)" if layer.hidden else ""
+    text = f"Layer {layer.tensor.name} ({operators}){hidden} {_WORDS[cause.name]}: {cause.detail}"
+    if effect is None:
+        return text + "."
+    if effect.moved is not None and effect.reaches:
+        text += f"; alone it moves {effect.moved:.1%} of the values of output {effect.output} by more than one step"
+        if effect.share is not None:
+            text += f" and accounts for {min(effect.share, 1.0):.0%} of that output's error"
+    elif not effect.reaches:
+        text += f"; nothing of it reaches output {effect.output}"
+    return text + "."

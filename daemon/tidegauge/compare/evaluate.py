@@ -1,0 +1,383 @@
+"""Every matched tensor against the float run and against its own local reference: sums, statuses, the code oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.cutgraph import Rounding
+from tidegauge.compare.match import Match
+from tidegauge.compare.model import Model
+from tidegauge.compare.reference import GROUP_BYTES, Reference
+from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
+from tidegauge.compare.traces import DeviceTensor
+from tidegauge.compare.types import Histogram, Metrics, Profiles, Status
+from tidegauge.compare.weights import SCHEMES, round_to_scales, rounded, weight_inputs
+
+Array = NDArray[Any]
+
+#: A weight scheme that leaves no more than this excess explains its region.
+EXPLAINS = 1.5
+_BINS, _PROFILE_BINS, _SAMPLE = 48, 64, 1 << 16
+
+
+@dataclass
+class Layer:
+    """A device tensor on its way through the comparison."""
+
+    tensor: DeviceTensor
+    match: Match
+    encoding: Encoding | None = None
+    status: Status = "ok"
+    reason: str = ""
+    cumulative: Metrics | None = None
+    cumulative_sums: Sums | None = None
+    local: Metrics | None = None
+    local_sums: Sums | None = None
+    float_excess: float | None = None
+    floor: float = 0.0
+    weight_noise: float = 0.0
+    clipped_share: float = 0.0
+    clipping: float = 0.0
+    float_clipped: float = 0.0
+    weights: str = "none"
+    scheme: Mapping[str, Array] | None = None
+    off_by_one: float | None = None
+    off_by_more: float | None = None
+    profiles: Profiles | None = None
+    histogram: Histogram | None = None
+    low_share: float | None = None
+    high_share: float | None = None
+    reads: tuple[str, ...] = ()
+    reads_input: str = ""
+    operators: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def twin(self) -> str:
+        """The float tensor's name; only for a matched layer."""
+        if self.match.tensor is None:
+            raise ValueError(f"{self.tensor.name} has no float twin")
+        return self.match.tensor
+
+
+@dataclass
+class Evaluation:
+    """All layers, and the runs behind them. `by_twin`: usable layers by float tensor."""
+
+    layers: list[Layer]
+    reference: Reference
+    by_twin: dict[str, Layer] = field(default_factory=dict)
+
+    def codes(self, layer: Layer) -> Array:
+        """A layer's codes in the float tensor's shape."""
+        return layer.tensor.codes().reshape(self.reference.specs[layer.twin].shape)
+
+
+def prepare(
+    model: Model,
+    inputs: Mapping[str, Array],
+    tensors: Sequence[DeviceTensor],
+    matches: Sequence[Match],
+    budget: int = GROUP_BYTES,
+) -> Evaluation:
+    """Decide which tensors can be cut at, and set up the runs."""
+    layers = [Layer(t, m, status=t.status, reason=t.reason) for t, m in zip(tensors, matches, strict=True)]
+    for layer in layers:
+        _before(layer)
+    usable = {layer.twin: layer for layer in layers if layer.match.tensor is not None and layer.encoding is not None}
+    device = {name: _values(layer) for name, layer in usable.items()}
+    sizes = {name: layer.tensor.count for name, layer in usable.items()}
+    reference = Reference(model, inputs, device, sizes, budget, _rounding(layers, usable))
+    return Evaluation(layers, reference, usable)
+
+
+def _before(layer: Layer) -> None:
+    tensor = layer.tensor
+    if layer.status != "ok":
+        return
+    if layer.match.tensor is None:
+        claimed = layer.match.reason.endswith(layer.tensor.name) and "claim" in layer.match.reason
+        layer.status, layer.reason = ("duplicate" if claimed else "unmatched"), layer.match.reason
+    elif tensor.dtype is None or tensor.scale is None or tensor.zero_point is None:
+        layer.status = "unmatched"
+        layer.reason = tensor.reason or "no table tells its scale, zero point and type"
+    else:
+        layer.encoding = Encoding(tensor.dtype, tensor.scale, tensor.zero_point)
+
+
+def _values(layer: Layer) -> Callable[[], Array]:
+    def values() -> Array:
+        if layer.encoding is None:
+            raise ValueError(f"{layer.tensor.name} has no encoding")
+        return layer.encoding.values(layer.tensor.codes())
+
+    return values
+
+
+def _rounding(layers: Sequence[Layer], usable: Mapping[str, Layer]) -> dict[str, Rounding]:
+    """Tensors that the device computed and rounded, though their traces can't be used."""
+    found: dict[str, Rounding] = {}
+    for layer in layers:
+        tensor, name = layer.tensor, layer.match.tensor
+        if name is None or name in usable or tensor.scale is None or tensor.dtype in (None, "float32"):
+            continue
+        low, high = Encoding(tensor.dtype, tensor.scale).code_range
+        zero = tensor.zero_point or 0
+        found[name] = Rounding(tensor.scale, float(low - zero), float(high - zero))
+    return found
+
+
+def evaluate(work: Evaluation, subgraphs: Mapping[str, Subgraph]) -> Iterator[int]:
+    """Run everything, yielding the number of layers done after each group."""
+    done = 0
+    inputs = [name for name in work.reference.inputs if name in work.by_twin]
+    if inputs:
+        _group(work, {name: work.reference.inputs[name] for name in inputs}, subgraphs)
+        done += len(inputs)
+    for values in work.reference.walk():
+        _group(work, values, subgraphs)
+        done += len(values)
+        yield done
+
+
+def _group(work: Evaluation, values: Mapping[str, Array], subgraphs: Mapping[str, Subgraph]) -> None:
+    for name, value in values.items():
+        _cumulative(work, work.by_twin[name], value)
+    names = [name for name in values if name in work.by_twin]
+    for name in names:
+        _describe(work, work.by_twin[name])
+    sound = [name for name in names if not _tainted(work, work.by_twin[name])]
+    if sound:
+        _local(work, sound, subgraphs)
+
+
+# --- against the float run ---------------------------------------------------------------------------------------
+
+
+def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
+    tensor, encoding = layer.tensor, layer.encoding
+    if encoding is None:
+        return
+    if not _same_shape(value.shape, tensor.dims):
+        layer.status = "shape_mismatch"
+        layer.reason = f"the trace has dims {list(tensor.dims)}, the model's tensor {list(value.shape)}"
+        _drop(work, layer)
+        return
+    codes = tensor.codes().reshape(value.shape)
+    sums = measure(codes, _float32(value), encoding, profiles=False)
+    layer.cumulative_sums = sums
+    if sums.reference_bad:
+        layer.status, layer.reason = "non_finite", f"{sums.reference_bad} values of the float run are NaN or infinite"
+        _drop(work, layer)
+        return
+    layer.low_share, layer.high_share = _ends(sums, encoding)
+    if sums.device_bad:
+        layer.status, layer.reason = "non_finite", f"{sums.device_bad} values are NaN or infinite"
+        return
+    rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
+    layer.cumulative = metrics(sums, encoding, noise_floor(encoding, rms))
+    layer.float_clipped = _clipping(encoding, _float32(value), 1.0)[0]
+    _flatness(layer, codes, sums, encoding)
+
+
+def _drop(work: Evaluation, layer: Layer) -> None:
+    """Take a tensor out of the cut: no region may start from it."""
+    work.by_twin.pop(layer.twin)
+    work.reference.cut.discard(layer.twin)
+
+
+def _same_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    return [n for n in shape if n != 1] == [n for n in dims if n != 1]
+
+
+def _float32(value: Array) -> Array:
+    return value if value.dtype == np.float32 else value.astype(np.float32)
+
+
+def _ends(sums: Sums, encoding: Encoding) -> tuple[float | None, float | None]:
+    if not encoding.integer or not sums.count:
+        return None, None
+    return sums.low / sums.count, sums.high / sums.count
+
+
+def _flatness(layer: Layer, codes: Array, sums: Sums, encoding: Encoding) -> None:
+    """Constant tensors whose reference is not, and references below the tensor's resolution."""
+    resolution = encoding.step**2 / 12.0
+    if sums.f2 / sums.count < resolution or sums.f2 == 0.0:
+        layer.status = "below_resolution"
+        layer.reason = "the float tensor is smaller than one step: compared in steps, without SQNR and cosine"
+        return
+    low, high = codes.min(), codes.max()
+    spread = sums.g2 / sums.count - (sums.g / sums.count) ** 2
+    if low == high and spread > resolution:
+        zero = float(low) == encoding.zero_point
+        layer.status = "all_zero" if zero else "constant"
+        layer.reason = "all values are zero, the float run's are not" if zero else f"all codes are {low}"
+
+
+# --- against the region's own inputs -----------------------------------------------------------------------------
+
+
+def _describe(work: Evaluation, layer: Layer) -> None:
+    part = work.reference.region(layer.twin)
+    if part is None:
+        layer.operators = ("Input",)
+        return
+    nodes = [work.reference.model.nodes[i] for i in part.nodes]
+    layer.reads = part.reads_cut
+    layer.reads_input = next((n for n in (*part.reads_inputs, *part.reads_cut) if n in work.reference.inputs), "")
+    layer.operators = tuple(node.op_type for node in nodes)
+    made = {name for node in nodes for name in node.output} - {layer.twin}
+    known = {other.match.tensor for other in work.layers if other.match.tensor is not None}
+    layer.hidden = tuple(sorted(made & known))
+
+
+def _tainted(work: Evaluation, layer: Layer) -> bool:
+    """Whether a region can't be judged since what it reads, or what it made, is not finite."""
+    bad = [name for name in layer.reads if work.by_twin[name].status == "non_finite"]
+    if bad and layer.status == "ok":
+        layer.reason = f"what it reads ({bad[0]}) is not finite"
+    return bool(bad) or layer.status == "non_finite"
+
+
+def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgraph]) -> None:
+    float_local = work.reference.local(names)
+    best = dict(float_local)
+    pending: dict[str, dict[str, int | None]] = {}
+    for name in names:
+        layer = work.by_twin[name]
+        _judge(work, layer, float_local[name], "float", None)
+        layer.float_excess = layer.local.excess if layer.local else None
+        part = work.reference.region(name)
+        weights = weight_inputs(work.reference.model, part.nodes) if part else {}
+        if weights and layer.local_sums is not None:
+            pending[name] = weights
+    for label, rounding in _candidates(work, pending, subgraphs):
+        tried = [name for name in pending if name in rounding]
+        if not tried:
+            continue
+        merged = {w: v for name in tried for w, v in rounding[name].items()}
+        values = work.reference.local(tried, merged)
+        for name in tried:
+            layer = work.by_twin[name]
+            noise = float(np.mean(np.square(values[name].astype(np.float64) - float_local[name])))
+            if _judge(work, layer, values[name], label, rounding[name]):
+                best[name], layer.weight_noise = values[name], noise
+            if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+                del pending[name]
+    for name in names:
+        layer = work.by_twin[name]
+        _oracle(work, layer, best[name])
+        if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+            layer.scheme = None  # only a suspect is looked at again
+
+
+def _candidates(
+    work: Evaluation, pending: dict[str, dict[str, int | None]], subgraphs: Mapping[str, Subgraph]
+) -> Iterator[tuple[str, dict[str, dict[str, Array]]]]:
+    """Rounded weights to try, for the regions still pending: the compile's own scales first, then the schemes."""
+    model = work.reference.model
+    stated: dict[str, dict[str, Array]] = {}
+    for name, weights in pending.items():
+        tensor = work.by_twin[name].tensor
+        known = subgraphs[tensor.subgraph].weights.get(tensor.name)
+        if known is None or len(weights) != 1:
+            continue
+        ((weight, axis),) = weights.items()
+        channels = 1 if axis is None else model.weights[weight].shape[axis]
+        if len(known.scales) in (1, channels):
+            stated[name] = {weight: round_to_scales(model.weights[weight], axis, known.scales, known.bits)}
+    yield "as compiled", stated
+    for scheme in SCHEMES:
+        yield scheme.name, {name: rounded(model, weights, scheme) for name, weights in pending.items()}
+
+
+def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Mapping[str, Array] | None) -> bool:
+    """Measure against one local reference; keep it if it is the best so far."""
+    if layer.encoding is None or layer.cumulative_sums is None:
+        return False
+    # What does not fit the code range is counted apart: a layer that computes right must not look wrong.
+    sums = measure(work.codes(layer), _fitting(layer.encoding, value), layer.encoding)
+    if sums.reference_bad or sums.mse is None:
+        return False
+    if layer.local_sums is not None and sums.d2 >= layer.local_sums.d2:
+        return False
+    rms = math.sqrt(sums.f2 / sums.count)
+    layer.floor = noise_floor(layer.encoding, rms)
+    layer.clipped_share, layer.clipping = _clipping(layer.encoding, value, layer.floor)
+    layer.local_sums, layer.local = sums, metrics(sums, layer.encoding, layer.floor)
+    layer.weights, layer.scheme = label, scheme
+    return True
+
+
+def _fitting(encoding: Encoding, value: Array) -> Array:
+    value = _float32(value)
+    low, high = encoding.value_range
+    return np.clip(value, np.float32(low), np.float32(high)) if encoding.integer else value
+
+
+def _clipping(encoding: Encoding, value: Array, floor: float) -> tuple[float, float]:
+    """The share of values that the code range can't hold, and their mean squared loss over the noise floor."""
+    if not encoding.integer:
+        return 0.0, 0.0
+    low, high = encoding.value_range
+    half = encoding.step / 2
+    outside = value[(value < low - half) | (value > high + half)].astype(np.float64)
+    lost = outside - np.clip(outside, low, high)
+    return outside.size / value.size, float(np.dot(lost, lost)) / value.size / floor
+
+
+def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
+    """Predict the codes from the local reference; and what the report draws."""
+    if layer.encoding is None or layer.local_sums is None:
+        return
+    codes = work.codes(layer)
+    if layer.encoding.integer:
+        distance = np.abs(codes.astype(np.int32) - layer.encoding.codes(value))
+        layer.off_by_one = float(np.count_nonzero(distance == 1) / distance.size)
+        layer.off_by_more = float(np.count_nonzero(distance > 1) / distance.size)
+    layer.profiles = _profiles(layer.local_sums, layer.floor, planes(codes.shape))
+    layer.histogram = _histogram(layer.encoding, codes, value)
+
+
+def _profiles(sums: Sums, floor: float, shape: tuple[int, int, int]) -> Profiles | None:
+    if sums.row_d2 is None or sums.column_d2 is None or sums.channel_d2 is None or floor <= 0:
+        return None
+    channels, height, width = shape
+    return Profiles(
+        rows=_binned(sums.row_d2 / (channels * width * floor)),
+        columns=_binned(sums.column_d2 / (channels * height * floor)),
+        channels=_binned(sums.channel_d2 / (height * width * floor)),
+    )
+
+
+def _binned(values: NDArray[np.float64]) -> tuple[float, ...]:
+    bins = min(_PROFILE_BINS, values.size)
+    edges = np.linspace(0, values.size, bins + 1).astype(int)
+    means = np.add.reduceat(values, edges[:-1]) / np.diff(edges)
+    return tuple(float(f"{value:.4g}") for value in means)
+
+
+def _histogram(encoding: Encoding, codes: Array, value: Array) -> Histogram | None:
+    stride = max(1, codes.size // _SAMPLE)
+    device = encoding.values(codes.reshape(-1)[::stride])
+    local = value.reshape(-1)[::stride]
+    device, local = device[np.isfinite(device)], local[np.isfinite(local)]
+    if not device.size or not local.size:
+        return None
+    low, high = float(min(device.min(), local.min())), float(max(device.max(), local.max()))
+    span = high - low
+    if span <= 1e-6 * max(abs(low), abs(high)):
+        return None
+    counts = []
+    for side in (device, local):
+        place = np.minimum((side.astype(np.float64) - low) / span * _BINS, _BINS - 1).astype(np.int64)
+        counts.append(tuple(int(n) for n in np.bincount(place, minlength=_BINS)))
+    return Histogram(low, high, counts[0], counts[1])

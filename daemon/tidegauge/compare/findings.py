@@ -1,0 +1,102 @@
+"""What a reader must know besides the culprits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.load import Source
+from tidegauge.compare.types import Culprit, Finding, OutputResult
+
+#: Without a culprit, an output below this has lost accuracy bit by bit.
+POOR_SQNR_DB = 20.0
+#: Share of an input's codes at one end of the range that means the input does not fit it.
+CLIPPED_INPUT = 0.02
+
+
+def find_findings(
+    source: Source, work: Evaluation, culprits: Sequence[Culprit], outputs: Sequence[OutputResult]
+) -> list[Finding]:
+    """Findings in the order in which a reader needs them."""
+    return [
+        *_tracing(source),
+        *_inputs(work),
+        *_diffuse(culprits, outputs),
+        *_unusable(work),
+        *_scales(work),
+        *_model(work),
+    ]
+
+
+def _tracing(source: Source) -> Iterator[Finding]:
+    if source.tracing_changed_output:
+        text = (
+            "The outputs with tracing differ from those without: what is compared here is not quite what the product "
+            "computes."
+        )
+        yield Finding("tracing_changed_output", "warning", text)
+
+
+def _inputs(work: Evaluation) -> Iterator[Finding]:
+    """The recorded input against the range of the calibration: double or missing normalisation shows here."""
+    for layer in work.layers:
+        if layer.match.how != "input" or layer.tensor.low is None or layer.tensor.high is None or not layer.reads_input:
+            continue
+        value = work.reference.inputs[layer.reads_input]
+        low, high = float(value.min()), float(value.max())
+        seen_low, seen_high = layer.tensor.low, layer.tensor.high
+        span = max(abs(seen_low), abs(seen_high))
+        given = max(abs(low), abs(high))
+        if span <= 0 or (not _clipped(layer) and given > span / 32):
+            continue
+        ratio = given / span
+        words = f"The input spans {low:.4g} to {high:.4g}, the calibration saw {seen_low:.4g} to {seen_high:.4g}"
+        if 0.8 < ratio / 255 < 1.25:
+            words += ": ×255 is applied twice, or the division by 255 is missing"
+        elif 0.8 < ratio * 255 < 1.25:
+            words += ": the division by 255 is applied twice"
+        yield Finding("input_range", "warning", words + ".", layer.tensor.name)
+
+
+def _clipped(layer: Layer) -> bool:
+    return max(layer.low_share or 0.0, layer.high_share or 0.0) > CLIPPED_INPUT and _beyond(layer)
+
+
+def _beyond(layer: Layer) -> bool:
+    """Whether the float values really go past the code range: a picture may hold white without clipping."""
+    return layer.cumulative is not None and (layer.cumulative.max_steps or 0.0) > 2.0
+
+
+def _diffuse(culprits: Sequence[Culprit], outputs: Sequence[OutputResult]) -> Iterator[Finding]:
+    if culprits:
+        return
+    for output in outputs:
+        if output.metrics.sqnr_db is not None and output.metrics.sqnr_db < POOR_SQNR_DB:
+            text = (
+                f"Output {output.name} has an SQNR of {output.metrics.sqnr_db:.1f} dB although no layer is wrong by "
+                "itself: rounding adds up. Try advanced_options:quantization_scale_type=4, more calibration frames, "
+                "advanced_options:mixed_precision_factor, or tensor_bits=16."
+            )
+            yield Finding("accumulated_error", "warning", text)
+
+
+def _unusable(work: Evaluation) -> Iterator[Finding]:
+    for status in ("missing", "truncated", "shape_mismatch", "duplicate", "non_finite"):
+        layers = [layer.tensor.name or layer.tensor.file for layer in work.layers if layer.status == status]
+        if layers:
+            listed = ", ".join(layers[:5]) + (", …" if len(layers) > 5 else "")
+            yield Finding(status, "warning", f"{len(layers)} traced tensors are {status.replace('_', ' ')}: {listed}.")
+
+
+def _scales(work: Evaluation) -> Iterator[Finding]:
+    estimated = [layer.tensor.name for layer in work.layers if layer.tensor.source == "estimate"]
+    if estimated:
+        text = f"The scales of {len(estimated)} tensors are estimated from the float run: a wrong scale would not show."
+        yield Finding("estimated_scales", "warning", text)
+
+
+def _model(work: Evaluation) -> Iterator[Finding]:
+    count = work.reference.model.subnormal
+    if count:
+        text = f"{count} weights are smaller than the smallest normal float32 and were taken for zero."
+        yield Finding("subnormal_weights", "note", text)
