@@ -58,7 +58,7 @@ class Comparisons(DBOSConfiguredInstance):
         self._manifest_limit, self._report = manifest_limit, report
         for folder in (self._work, self._reports):
             folder.mkdir(exist_ok=True)
-        for stray in self._reports.glob("*/.new-*"):
+        for stray in (*self._reports.glob("*/.new-*"), *self._work.glob("export-*")):
             shutil.rmtree(stray)
         super().__init__(config_name="collector")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegauge.bundles import layout
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.manifest import Manifest
 from tidegauge.bundles.reader import decode_manifest
@@ -14,7 +15,8 @@ class BadManifest(BundleError):
 
 def is_manifest(init: Init) -> bool:
     """Whether the file of a transfer is a bundle's manifest rather than a blob."""
-    return init.name == "manifest.json" or init.user_data.get("kind") == "manifest"
+    kind = init.user_data.get("kind")
+    return kind == "manifest" if kind else init.name == layout.MANIFEST
 
 
 def read_manifest(content: bytes, limit: int) -> Manifest:

@@ -1,12 +1,14 @@
 """Carries out what the protocol's state machine asks for, for one file of one device: disk, hash, database, answer.
 
-Everything here blocks and runs in a thread; calls for one file never overlap.
+Everything here blocks and runs in a thread. A lock keeps the calls for one file apart: a thread outlives the
+cancellation of the task that waits for it.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,6 +67,7 @@ class Reception:
         self.device, self.file_id = device, file_id
         self._shelf = shelf
         self._unrecorded = 0
+        self._lock = threading.Lock()
         self._receiver = self._restored()
 
     @property
@@ -74,6 +77,10 @@ class Reception:
 
     def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
         """One message of the device; returns the answers to publish."""
+        with self._lock:
+            return self._handle(topic, command, payload, now)
+
+    def _handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
         if isinstance(command, InitCommand) and self._receiver.init is None:
             refusal = self._before_init(topic, payload)
             if refusal is not None:
@@ -85,10 +92,15 @@ class Reception:
         return self._carry_out(topic, actions, now)
 
     def tick(self, now: float) -> list[FileResponse]:
-        return self._carry_out("", self._receiver.tick(now), now)
+        with self._lock:
+            return self._carry_out("", self._receiver.tick(now), now)
 
     def record(self) -> None:
         """Make durable what has been written, then say so in the database: never more than is on the disk."""
+        with self._lock:
+            self._record()
+
+    def _record(self) -> None:
         if self._unrecorded:
             self._shelf.partials.sync(self.device, self.file_id)
             self._shelf.store.set_coverage(self.device, self.file_id, self._receiver.coverage, wall())
@@ -169,7 +181,7 @@ class Reception:
         out = self._receiver.written(action.topic, action.offset, action.offset + size, now)
         self._unrecorded += size
         if self._unrecorded >= RECORD_BYTES:
-            self.record()
+            self._record()
         return out
 
     def _verify(self, action: Verify) -> list[Action]:

@@ -31,6 +31,7 @@ from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.store import Store
+from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 
 _log = logging.getLogger(__name__)
@@ -97,15 +98,21 @@ async def _serve(collector: Collector) -> None:
         server = group.create_task(collector.server.serve(sockets=[collector.socket]))
         ingest = group.create_task(collector.ingest.run())
         link = group.create_task(collector.link.run(collector.ingest.put))
-        await collector.server.ready.wait()
-        _announce(collector)
-        await stop.wait()
+        ready = group.create_task(collector.server.ready.wait())
+        await asyncio.wait([server, ready], return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            _announce(collector)
+        stopping = group.create_task(stop.wait())
+        await asyncio.wait([server, stopping], return_when=asyncio.FIRST_COMPLETED)
+        by_itself = server.done()
         _cut_short_after(_STOP_SECONDS)
         _log.info("stopping")
-        link.cancel()
-        ingest.cancel()
+        for task in (link, ingest, ready, stopping):
+            task.cancel()
         collector.server.should_exit = True
         await asyncio.wait([server, ingest, link])
+    if by_itself:
+        raise TidegaugeError("the collector's web server has ended by itself", "its last lines in the log say why")
 
 
 def _stop(collector: Collector) -> None:
