@@ -1,0 +1,90 @@
+"""`tidegauge compare`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tidegauge.compare import Comparison, compare, open_source, to_json
+from tidegauge.compare.report import print_comparison, render_html
+from tidegauge.errors import TidegaugeError
+
+#: Columns where the output is a file or a pipe: a layer's row stays one line.
+_LOG_WIDTH = 180
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("compare")
+@click.argument("source", type=click.Path(path_type=Path), required=False)
+@click.option("--device", type=_FOLDER, help="Folder of trace files, instead of a bundle.")
+@click.option("--model", type=_FILE, help="The float model (.onnx) that was compiled.")
+@click.option("--tempdir", type=_FOLDER, help="The compile's tempDir (or the folder that holds it).")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Input tensor: .npy, or raw float32 .bin."
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the report.")
+@click.option("--min-coverage", type=click.FloatRange(0, 1), default=0.8, show_default=True)
+def command(
+    source: Path | None,
+    device: Path | None,
+    model: Path | None,
+    tempdir: Path | None,
+    inputs: tuple[str, ...],
+    json_file: str | None,
+    html_file: Path | None,
+    min_coverage: float,
+) -> None:
+    """Compare a device run with its float model, layer by layer, and name the layer that is wrong.
+
+    SOURCE is a bundle (a folder or a .tidebundle), or a folder of trace files with --model and --input.
+    Exit code: 0 fine, 1 a culprit is named, 2 the input is unusable, 3 too few layers could be compared.
+    """
+    path = device or source
+    if path is None or (device is not None and source is not None):
+        raise TidegaugeError(
+            "`tidegauge compare` needs one source", "name a bundle, or a folder of traces with --device"
+        )
+    with open_source(path, model=model, tempdir=tempdir, inputs=inputs) as opened:
+        answer = compare(opened, min_coverage=min_coverage)
+    if html_file is not None:
+        _write(html_file, render_html(answer).encode())
+    if json_file == "-":
+        sys.stdout.buffer.write(to_json(answer))
+        sys.stdout.buffer.flush()
+    else:
+        if json_file is not None:
+            _write(Path(json_file), to_json(answer))
+        _show(answer, html_file)
+    sys.exit(answer.exit_code)
+
+
+def _show(answer: Comparison, html_file: Path | None) -> None:
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    print_comparison(answer, console)
+    if html_file is not None:
+        console.print(f"Report: {html_file}", markup=False)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing: a reader never sees half a report."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise TidegaugeError(f"{path} can't be written", error.strerror or "") from error

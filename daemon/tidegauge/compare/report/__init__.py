@@ -1,0 +1,8 @@
+"""A comparison for people: one self-contained HTML page, and a table for the terminal."""
+
+from __future__ import annotations
+
+from tidegauge.compare.report.html import render_html
+from tidegauge.compare.report.terminal import print_comparison
+
+__all__ = ["print_comparison", "render_html"]

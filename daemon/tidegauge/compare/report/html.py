@@ -1,0 +1,243 @@
+"""One self-contained HTML page of a comparison: no network, readable on a phone, in the dark and by keyboard.
+
+Everything that comes from a bundle is escaped; the page's policy forbids all loading.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from tidegauge.compare.report import words
+from tidegauge.compare.report.chart import chart, profile
+from tidegauge.compare.report.words import decibels, number, percent
+from tidegauge.compare.types import Comparison, Culprit, LayerResult, Picture
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_PICTURED = 6
+
+
+def render_html(comparison: Comparison) -> str:
+    """The page as text. Needs nothing but the comparison, so it can be drawn again from its JSON."""
+    first = comparison.culprits[0].index if comparison.culprits else 0
+    title = f"Tidegauge: {words.headline(comparison)}, {comparison.subject.model}"
+    body = [
+        '<div class="virtual">VIRTUAL: this run is from the emulated board, not from hardware</div>'
+        if comparison.subject.virtual
+        else "",
+        "<main>",
+        _verdict(comparison),
+        *(_culprit(comparison, culprit) for culprit in comparison.culprits),
+        _chart(comparison),
+        _table(comparison),
+        _recovered(comparison),
+        _findings(comparison),
+        _unmatched(comparison),
+        _provenance(comparison),
+        "</main>",
+    ]
+    data = json.dumps([_detail(layer) for layer in comparison.layers], separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{_asset('page.css')}</style></head>"
+        f'<body data-first="{first}">{"".join(body)}'
+        f'<script type="application/json" id="layers">{data}</script>'
+        f"<script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return files("tidegauge.compare.report").joinpath(name).read_text("utf-8")
+
+
+def _verdict(comparison: Comparison) -> str:
+    kind = {0: "", 1: " bad", 2: " thin", 3: " thin"}[comparison.exit_code]
+    subject, coverage = comparison.subject, comparison.coverage
+    told = [subject.model, subject.device, subject.created]
+    tracing = {True: "tracing changed the output", False: "output the same with and without tracing", None: ""}
+    facts = [
+        f"{coverage.compared} of {coverage.traced} traced layers compared",
+        *(f"output {o.name}: SQNR {decibels(o.metrics.sqnr_db)}" for o in comparison.outputs),
+        tracing[comparison.tracing_changed_output],
+    ]
+    return (
+        f'<div class="verdict{kind}"><b class="word">{escape(words.headline(comparison))}</b>'
+        f"<h1>{escape(comparison.sentence)}</h1>"
+        f'<p class="soft small">{escape(" · ".join(t for t in told if t))}<br>'
+        f"{escape(' · '.join(f for f in facts if f))}</p></div>"
+    )
+
+
+def _culprit(comparison: Comparison, culprit: Culprit) -> str:
+    layer = comparison.layers[culprit.index]
+    facts = [
+        ("cause", culprit.cause.replace("_", " ")),
+        ("the cause explains", percent(culprit.explained)),
+        ("local error over the noise", f"{number(culprit.excess)}×"),
+        *words.effect(culprit),
+    ]
+    pictures = culprit.pictures if culprit.rank <= _PICTURED else ()
+    sides = ""
+    if layer.profiles is not None and culprit.rank <= _PICTURED:
+        sides = profile(layer.profiles.rows, "row") + profile(layer.profiles.columns, "column")
+        sides += profile(layer.profiles.channels, "channel")
+    block = f"advice-{culprit.rank}"
+    return (
+        f'<section class="card culprit"><h2>Culprit {culprit.rank}: <span class="mono">{escape(culprit.layer)}</span></h2>'
+        f"<p>{escape(culprit.sentence)}</p>{_facts(facts)}"
+        f'<h3>What to change</h3><div class="advice"><pre id="{block}">{escape(words.paste(culprit.advice))}</pre>'
+        f'<button type="button" data-copy="{block}">Copy</button> '
+        f'<button type="button" data-show="{culprit.index}">Show in the chart</button></div>'
+        f'<div class="pictures">{"".join(_picture(p) for p in pictures)}</div>'
+        f'<div class="pictures">{sides}</div></section>'
+    )
+
+
+def _picture(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode()
+    text = f"{picture.label}, channel {picture.channel}: {number(picture.low)} to {number(picture.high)}"
+    image = f'<img alt="{escape(text)}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{escape(text)}</figcaption></figure>"
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<li><span>{escape(name)}</span><b>{escape(value)}</b></li>" for name, value in facts)
+    return f'<ul class="facts">{items}</ul>'
+
+
+def _chart(comparison: Comparison) -> str:
+    legend = "".join(
+        f'<span><svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" class="v-{kind}"/></svg>'
+        f"{text}</span>"
+        for kind, text in words.VERDICTS.items()
+    )
+    return (
+        "<h2>Layers in execution order</h2>"
+        f'<div class="scroll">{chart(comparison.layers)}</div><div class="legend">{legend}'
+        "<span>dashed: ten times the healthy noise</span></div>"
+        '<div class="card" id="detail" aria-live="polite"></div>'
+    )
+
+
+def _detail(layer: LayerResult) -> dict[str, object]:
+    """What the page shows of a layer on hover, tap or focus."""
+    local, run = layer.local, layer.cumulative
+    facts = [
+        ("verdict", words.verdict(layer)),
+        ("local error over the noise", f"{number(layer.excess)}×"),
+        ("with float weights", f"{number(layer.float_excess)}×"),
+        ("weights as", layer.weights),
+        ("SQNR, local", words.quality(local)),
+        ("SQNR, cumulative", words.quality(run)),
+        ("cosine, cumulative", number(run.cosine if run else None, 5)),
+        ("gain, local", number(local.gain if local else None, 4)),
+        ("bias in steps", number(local.bias_steps if local else None)),
+        ("largest error in steps", number(local.max_steps if local else None)),
+        ("codes off by one / more", f"{percent(layer.codes_off_by_one)} / {percent(layer.codes_off_by_more)}"),
+        ("does not fit the code range", percent(layer.clipped_share)),
+        ("at the lowest / highest code", f"{percent(layer.low_share)} / {percent(layer.high_share)}"),
+        ("type, scale, zero point", f"{layer.dtype or '–'}, {number(layer.scale, 6)}, {layer.zero_point}"),
+        ("scale from", layer.scale_source),
+        ("dims (N,1,2,C,H,W)", "×".join(map(str, layer.dims)) or "–"),
+        ("data id", str(layer.data_id)),
+    ]
+    title = f"{layer.name or layer.file} ({' + '.join(layer.operators) or 'no float twin'})"
+    return {"title": title, "reason": layer.reason, "facts": facts}
+
+
+_COLUMNS = (
+    ("#", True),
+    ("Layer", False),
+    ("Operators", False),
+    ("Verdict", False),
+    ("Local error / noise", True),
+    ("Local SQNR", True),
+    ("Cumulative SQNR", True),
+    ("Max error, steps", True),
+    ("Type", False),
+    ("Why", False),
+)
+
+
+def _table(comparison: Comparison) -> str:
+    heads = "".join(
+        f'<th scope="col"{" class=n" if numeric else ""}><button type="button">{name}</button></th>'
+        for name, numeric in _COLUMNS
+    )
+    rows = "".join(_row(layer) for layer in comparison.layers)
+    return (
+        f'<h2>All layers</h2><div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(layer: LayerResult) -> str:
+    local = layer.local.sqnr_db if layer.local else None
+    run = layer.cumulative.sqnr_db if layer.cumulative else None
+    steps = layer.local.max_steps if layer.local else None
+    return (
+        f"<tr{' class=faulty' if layer.verdict == 'faulty' else ''}>"
+        f'<td class="n">{layer.index}</td><td class="name mono">{escape(layer.name or layer.file)}</td>'
+        f"<td>{escape(' + '.join(layer.operators)) or '–'}</td>"
+        f'<td><span class="tag t-{layer.verdict}">{escape(words.verdict(layer))}</span></td>'
+        f"{_cell(layer.excess, number(layer.excess))}{_cell(local, words.quality(layer.local))}{_cell(run, words.quality(layer.cumulative))}"
+        f"{_cell(steps, number(steps))}<td>{escape(layer.dtype or '–')}</td><td>{escape(layer.reason)}</td></tr>"
+    )
+
+
+def _cell(value: float | None, text: str) -> str:
+    return f'<td class="n" data-key="{"" if value is None else value}">{escape(text)}</td>'
+
+
+def _recovered(comparison: Comparison) -> str:
+    if not comparison.recovered:
+        return ""
+    items = "".join(f"<li>{escape(item.sentence)}</li>" for item in comparison.recovered)
+    return f'<h2>Wrong by themselves, without effect on the output</h2><ul class="plain">{items}</ul>'
+
+
+def _findings(comparison: Comparison) -> str:
+    if not comparison.findings:
+        return ""
+    items = "".join(
+        f'<li class="{finding.severity}"><b>{finding.severity}:</b> {escape(finding.sentence)}</li>'
+        for finding in comparison.findings
+    )
+    return f'<h2>What else to know</h2><ul class="plain">{items}</ul>'
+
+
+def _unmatched(comparison: Comparison) -> str:
+    if not comparison.unmatched:
+        return ""
+    items = "".join(
+        f"<li><code>{escape(item.name)}</code> ({item.side}"
+        f"{f', data id {item.data_id}' if item.data_id is not None else ''}): {escape(item.reason)}</li>"
+        for item in comparison.unmatched
+    )
+    return f'<h2>Not compared: no partner on the other side</h2><ul class="plain">{items}</ul>'
+
+
+def _provenance(comparison: Comparison) -> str:
+    subject = comparison.subject
+    sources = ", ".join(f"{count} from {name}" for name, count in sorted(comparison.scale_sources.items()))
+    rows = [
+        ("source", subject.source),
+        ("bundle", subject.bundle_id or ""),
+        ("device", subject.device or ""),
+        ("captured", subject.created or ""),
+        ("model", subject.model),
+        ("input", subject.input),
+        ("scales", sources),
+        ("Tidegauge", f"{comparison.tool}, schema {comparison.schema}, {comparison.seconds} s"),
+        *((f"version of {name}", value) for name, value in sorted(subject.versions.items())),
+        *((f"sha256 of {name}", value) for name, value in sorted(subject.hashes.items())),
+        *((f"option {name}", value) for name, value in sorted(subject.options.items())),
+    ]
+    items = "".join(f'<dt>{escape(name)}</dt><dd class="mono">{escape(value)}</dd>' for name, value in rows if value)
+    return f"<h2>Where this comes from</h2><dl>{items}</dl>"

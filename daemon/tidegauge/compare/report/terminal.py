@@ -1,0 +1,51 @@
+"""A comparison in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidegauge.compare.report import words
+from tidegauge.compare.report.words import number
+from tidegauge.compare.types import Comparison
+
+_STYLES = {"healthy": "green", "inherits": "yellow", "faulty": "bold red", "recovers": "magenta", "undecided": "dim"}
+_VERDICT_STYLES = {0: "bold green", 1: "bold red", 2: "bold red", 3: "bold yellow"}
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Verdict, culprits with what to change, the table of layers, findings and what was not compared."""
+    style = _VERDICT_STYLES[comparison.exit_code]
+    console.print(Text(f"{words.headline(comparison).upper()}: {comparison.sentence}", style=style))
+    for culprit in comparison.culprits:
+        console.print()
+        console.print(Text(f"{culprit.rank}. {culprit.sentence}"))
+        console.print(Text(words.paste(culprit.advice), style="cyan"))
+    console.print()
+    console.print(_table(comparison))
+    for finding in comparison.findings:
+        console.print(Text(f"{finding.severity}: {finding.sentence}", style="yellow"))
+    for item in comparison.unmatched:
+        console.print(Text(f"not compared: {item.name} ({item.side}): {item.reason}", style="dim"))
+    coverage = comparison.coverage
+    console.print(f"{coverage.compared} of {coverage.traced} traced layers compared in {comparison.seconds} s.")
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("layer", overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    for name in ("local/noise", "local", "cumulative", "max steps"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for layer in comparison.layers:
+        local, run = layer.local, layer.cumulative
+        table.add_row(
+            Text(layer.name or layer.file),
+            Text(words.verdict(layer), style=_STYLES[layer.verdict]),
+            number(layer.excess),
+            words.quality(local),
+            words.quality(run),
+            number(local.max_steps if local else None),
+        )
+    return table

@@ -1,0 +1,86 @@
+"""Numbers and names as a person reads them; the same in the page and in the terminal."""
+
+from __future__ import annotations
+
+from tidegauge.compare.types import Advice, Comparison, Culprit, LayerResult, Metrics
+
+VERDICTS = {
+    "healthy": "right",
+    "inherits": "inherits error",
+    "faulty": "wrong",
+    "recovers": "wrong, recovers",
+    "undecided": "not judged",
+}
+STATUSES = {
+    "ok": "",
+    "missing": "trace missing",
+    "truncated": "trace truncated",
+    "shape_mismatch": "shape mismatch",
+    "non_finite": "not finite",
+    "constant": "constant",
+    "all_zero": "all zero",
+    "below_resolution": "below one step",
+    "duplicate": "two traces of it",
+    "unmatched": "no float twin",
+}
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with few digits; a dash where there is none."""
+    if value is None:
+        return "–"
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.1e}"
+    return f"{value:.{digits}g}"
+
+
+def decibels(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} dB"
+
+
+def quality(metrics: Metrics | None) -> str:
+    """The SQNR; "exact" where there is no error at all."""
+    if metrics is not None and metrics.count and metrics.max_error == 0.0:
+        return "exact"
+    return decibels(metrics.sqnr_db if metrics is not None else None)
+
+
+def percent(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "0 %" if value == 0 else f"{value * 100:.2g} %" if value < 0.995 else f"{value * 100:.0f} %"
+
+
+def verdict(layer: LayerResult) -> str:
+    """The verdict, with the status where it is not plain."""
+    status = STATUSES[layer.status]
+    return f"{VERDICTS[layer.verdict]} ({status})" if status else VERDICTS[layer.verdict]
+
+
+def headline(comparison: Comparison) -> str:
+    """One word for the exit code."""
+    return {0: "fine", 1: "culprit found", 2: "unusable", 3: "coverage too low"}[comparison.exit_code]
+
+
+def paste(advice: tuple[Advice, ...]) -> str:
+    """The advice as lines for a dictionary of TIDL compile options; deeds in words become comments."""
+    lines = []
+    for item in advice:
+        if item.option:
+            lines.append(f'"{item.option}": "{item.value}",  # {item.why}')
+        else:
+            lines.append(f"# {item.why[0].upper()}{item.why[1:]}")
+    return "\n".join(lines)
+
+
+def effect(culprit: Culprit) -> list[tuple[str, str]]:
+    """What the culprit does to the output, as label and value."""
+    found = culprit.effect
+    if found is None:
+        return []
+    return [
+        ("output", found.output),
+        ("share of the output's error", percent(None if found.share is None else min(found.share, 1.0))),
+        (f"output values moved by more than {number(found.step)}", percent(found.moved)),
+        ("output SQNR if only this were wrong", decibels(found.sqnr_db)),
+    ]
