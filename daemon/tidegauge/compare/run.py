@@ -220,10 +220,9 @@ def _sentence(
     if coverage.share < coverage.minimum:
         thin = f"Only {coverage.compared} of {coverage.traced} traced layers could be compared, too few for a verdict. "
     if named:
-        more = (
-            f" {len(named) - 1} more {'layer is' if len(named) == 2 else 'layers are'} wrong by themselves."
-            if named[1:]
-            else ""
+        others = len(named) - 1
+        more = {0: "", 1: " One more layer is wrong by itself."}.get(
+            others, f" {others} more layers are wrong by themselves."
         )
         return thin + named[0].sentence + more
     healthy = f"No layer is wrong by itself: all {coverage.compared} compared layers agree with the float model"

@@ -88,15 +88,19 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         sides = profile(layer.profiles.rows, "row") + profile(layer.profiles.columns, "column")
         sides += profile(layer.profiles.channels, "channel")
     block = f"advice-{culprit.rank}"
-    return (
-        f'<section class="card culprit"><h2>Culprit {culprit.rank}: <span class="mono">{escape(culprit.layer)}</span></h2>'
-        f"<p>{escape(culprit.sentence)}</p>{_facts(facts)}"
+    title = f'Culprit {culprit.rank}: <span class="mono">{escape(culprit.layer)}</span>'
+    body = (
+        f"{_facts(facts)}"
         f'<h3>What to change</h3><div class="advice"><pre id="{block}">{escape(words.paste(culprit.advice))}</pre>'
         f'<button type="button" data-copy="{block}">Copy</button> '
         f'<button type="button" data-show="{culprit.index}">Show in the chart</button></div>'
         f'<div class="pictures">{"".join(_picture(p) for p in pictures)}</div>'
-        f'<div class="pictures">{sides}</div></section>'
+        f'<div class="pictures">{sides}</div>'
     )
+    if culprit.rank == 1:  # the page's headline has said it
+        return f'<section class="card culprit"><h2>{title}</h2>{body}</section>'
+    summary = f"<summary><h2>{title}</h2><p>{escape(culprit.sentence)}</p></summary>"
+    return f'<details class="card culprit">{summary}{body}</details>'
 
 
 def _picture(picture: Picture) -> str:
@@ -186,7 +190,8 @@ def _row(layer: LayerResult) -> str:
         f'<td class="n">{layer.index}</td><td class="name mono">{escape(layer.name or layer.file)}</td>'
         f"<td>{escape(' + '.join(layer.operators)) or '–'}</td>"
         f'<td><span class="tag t-{layer.verdict}">{escape(words.verdict(layer))}</span></td>'
-        f"{_cell(layer.excess, number(layer.excess))}{_cell(local, words.quality(layer.local))}{_cell(run, words.quality(layer.cumulative))}"
+        f"{_cell(layer.excess, number(layer.excess))}{_cell(local, words.quality(layer.local))}"
+        f"{_cell(run, words.quality(layer.cumulative))}"
         f"{_cell(steps, number(steps))}<td>{escape(layer.dtype or '–')}</td><td>{escape(layer.reason)}</td></tr>"
     )
 

@@ -29,8 +29,11 @@ def number(value: float | None, digits: int = 3) -> str:
     """A number with few digits; a dash where there is none."""
     if value is None:
         return "–"
-    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+    if value != 0 and (abs(value) >= 1e7 or abs(value) < 1e-3):
         return f"{value:.1e}"
+    if abs(value) >= 1000:
+        whole = f"{float(f'{value:.{digits}g}'):,.0f}"
+        return whole.replace(",", "\u202f")
     return f"{value:.{digits}g}"
 
 
