@@ -53,9 +53,14 @@ class Evidence:
         self.noise = min(self.floor * self.residual.size, 0.5 * self.energy)
 
     def explained(self, prediction: Array) -> float:
-        """The share of the residual's energy above the noise that a prediction of the device's tensor removes."""
+        """The share of the residual's energy above the noise that a prediction of the device's tensor removes.
+
+        No more than its share of the device's own energy: "times zero" removes much of any residual and says nothing.
+        """
         left = float(np.sum(np.square(self.device - prediction, dtype=np.float64)))
-        return 1.0 - max(0.0, left - self.noise) / max(self.energy - self.noise, 1e-300)
+        left = max(0.0, left - self.noise)
+        own = float(np.sum(np.square(self.device, dtype=np.float64)))
+        return 1.0 - left / max(min(self.energy - self.noise, own), 1e-300)
 
     def clipped(self, values: Array) -> Array:
         """Values clipped to what the tensor's codes can hold."""

@@ -1,0 +1,200 @@
+"""`tidegauge compare` as a person or a CI job runs it: sources, exit codes, what goes where."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tidegauge.bundles.archive import export_bundle
+from tidegauge.bundles.manifest import (
+    Blob,
+    Cause,
+    Inventory,
+    Manifest,
+    StoredFile,
+    StoredTensor,
+    Trace,
+)
+from tidegauge.clocks import Stamp
+from tidegauge.compare import from_json
+from tidegauge.profile import Output, Preprocess, Profile
+from tidegauge.tensors import TensorSpec
+from tidegauge.tidl import trace_names
+from tidegauge.virtualboard.faults import Fault
+from unit.compare.lab import Board, build
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    return build(tmp_path_factory.mktemp("board"), "enhancer")
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidegauge", "compare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def folder_arguments(board: Board, folder: Path) -> list[str | Path]:
+    return ["--device", folder, "--model", board.model, "--tempdir", board.artifacts, "--input", folder / "input.npy"]
+
+
+def test_a_healthy_folder_exits_0(board: Board) -> None:
+    done = run(*folder_arguments(board, board.trace()))
+    assert done.returncode == 0 and done.stdout.startswith("FINE: ") and not done.stderr
+
+
+def test_a_culprit_exits_1_with_json_alone_on_stdout_and_a_page(board: Board, tmp_path: Path) -> None:
+    folder = board.trace([Fault("/dec/c3/Relu_output_0", "band")])
+    done = run(*folder_arguments(board, folder), "--json", "-", "--html", tmp_path / "report.html")
+    assert done.returncode == 1
+    answer = from_json(done.stdout.encode())
+    assert answer.exit_code == 1 and answer.culprits[0].layer == "/dec/c3/Relu_output_0"
+    page = (tmp_path / "report.html").read_text()
+    assert "/dec/c3/Relu_output_0" in page and [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_raw_input_and_a_json_file(board: Board, tmp_path: Path) -> None:
+    folder = board.trace()
+    raw = tmp_path / "input.bin"
+    raw.write_bytes(np.load(folder / "input.npy").tobytes())
+    done = run(
+        folder,
+        "--model",
+        board.model,
+        "--tempdir",
+        board.artifacts,
+        "--input",
+        f"input={raw}",
+        "--json",
+        tmp_path / "a.json",
+    )
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "a.json").read_text())["schema"] == 1
+
+
+@pytest.mark.parametrize("without", ["--model", "--tempdir", "--input"])
+def test_what_is_missing_exits_2_with_a_cure(board: Board, without: str) -> None:
+    arguments = folder_arguments(board, board.trace())
+    at = arguments.index(without)
+    done = run(*arguments[:at], *arguments[at + 2 :], "--json", "-")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("tidegauge: ") and without in done.stderr and "Traceback" not in done.stderr
+
+
+def test_too_few_layers_exit_3_unless_asked_for_less(board: Board) -> None:
+    folder = board.trace([Fault("/enc/c1/Relu_output_0", "gain")])
+    for file in sorted(folder.glob("*.y"))[6:]:
+        file.unlink()
+    assert run(*folder_arguments(board, folder)).returncode == 3
+    assert run(*folder_arguments(board, folder), "--min-coverage", "0.2").returncode == 1
+
+
+def make_bundle(board: Board, traces: Path, folder: Path, net: bytes) -> Path:
+    """A bundle as the agent writes it, of one traced run."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def store(data: bytes) -> Blob:
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return Blob(digest, len(data), len(data), "raw")
+
+    value = np.load(traces / "input.npy")
+    spec = TensorSpec("input", value.shape, "float32")
+    found = []
+    for file in sorted(traces.iterdir()):
+        parsed = trace_names.parse(file.name)
+        if parsed is None:
+            continue
+        data = file.read_bytes()
+        kind = "float" if parsed.kind == "float" else "y"
+        sha = hashlib.sha256(data).hexdigest()
+        found.append(
+            Trace(
+                file.name,
+                "subgraph_0",
+                parsed.data_id,
+                kind,
+                parsed.dims,
+                None,
+                len(data),
+                sha,
+                "0" * 32,
+                None,
+                store(data),
+            )
+        )
+    output = np.fromfile(board.trace_of(traces, "enhanced"), "<f4").reshape(value.shape)
+    stored_output = StoredTensor(TensorSpec("enhanced", value.shape, "float32"), store(output.tobytes()))
+    height, width = value.shape[2:]
+    manifest = Manifest(
+        bundle_id="0123abcd-test",
+        device="board-7",
+        virtual=True,
+        created=Stamp(1.8e9, "boot", 12.0),
+        cause=Cause("golden", "accelerator", (), {}, "golden output changed"),
+        profile=Profile(
+            "enhancer", "onnx", "m.onnx", "a", Preprocess(width, height), Output("enhanced", "image", 1 / 255)
+        ),
+        inventory=Inventory(
+            {"subgraph_0_tidl_net.bin": hashlib.sha256(net).hexdigest()}, "0" * 64, {"tidl": "11_01"}, {}
+        ),
+        options={"debug_level": "3"},
+        benchmark={},
+        inputs=(StoredTensor(spec, store(value.tobytes())),),
+        device_outputs=(stored_output,),
+        reference_outputs=(),
+        traced_outputs=(stored_output,),
+        tracing_changed_output=False,
+        errors=(),
+        loss=0.3,
+        traces=tuple(found),
+        logs=(),
+        model=StoredFile("m.onnx", store(board.model.read_bytes())),
+        artifacts=(),
+    )
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    return folder
+
+
+def test_a_bundle_as_folder_and_as_file(board: Board, tmp_path: Path) -> None:
+    net = (board.artifacts / "subgraph_0_tidl_net.bin").read_bytes()
+    traces = board.trace([Fault("/Tanh_output_0", "offset", 0.3)])
+    bundle = make_bundle(board, traces, tmp_path / "bundle", net)
+    done = run(bundle, "--tempdir", board.artifacts, "--html", tmp_path / "r.html", "--json", tmp_path / "a.json")
+    assert done.returncode == 1, done.stderr
+    answer = from_json((tmp_path / "a.json").read_bytes())
+    assert (answer.culprits[0].layer, answer.culprits[0].cause) == ("/Tanh_output_0", "offset")
+    assert answer.subject.device == "board-7" and answer.subject.virtual and answer.tracing_changed_output is False
+    assert "VIRTUAL" in (tmp_path / "r.html").read_text()
+    export_bundle(bundle, tmp_path / "one.tidebundle")
+    packed = run(tmp_path / "one.tidebundle", "--tempdir", board.artifacts, "--json", "-")
+    assert packed.returncode == 1
+    assert [c.layer for c in from_json(packed.stdout.encode()).culprits] == ["/Tanh_output_0"]
+    assert run(bundle).returncode == 2
+
+
+def test_the_tempdir_of_another_compile_is_refused(board: Board, tmp_path: Path) -> None:
+    bundle = make_bundle(board, board.trace(), tmp_path / "bundle", b"another network")
+    done = run(bundle, "--tempdir", board.artifacts)
+    assert done.returncode == 2 and "another compile" in done.stderr
+
+
+def test_traces_that_stayed_on_the_board_are_missing(board: Board, tmp_path: Path) -> None:
+    net = (board.artifacts / "subgraph_0_tidl_net.bin").read_bytes()
+    bundle = make_bundle(board, board.trace(), tmp_path / "bundle", net)
+    data = json.loads((bundle / "manifest.json").read_text())
+    data["traces"][3]["blob"] = None
+    (bundle / "blobs" / "sha256" / data["traces"][5]["blob"]["sha256"]).unlink()
+    (bundle / "manifest.json").write_text(json.dumps(data))
+    done = run(bundle, "--tempdir", board.artifacts, "--json", "-")
+    answer = from_json(done.stdout.encode())
+    missing = [layer for layer in answer.layers if layer.status == "missing"]
+    assert done.returncode == 0 and len(missing) == 2 and "stayed on the board" in missing[0].reason
