@@ -18,6 +18,8 @@ Severity = Literal["critical", "warning", "none"]
 class Observables(msgspec.Struct, frozen=True):
     """`golden_device`, `golden_reference`: the known answer is right, is wrong, or could not be tested (None).
 
+    `accepted`: a reference is frozen; while there is none, a wrong known answer is one far from the reference's.
+
     `paired`: a paired detector alarms, or acceptance failed. `invariant`: the device's output broke an invariant.
     `input_drift`: the inputs have changed. `saturation`: the device saturates well beyond the reference. `camera_ok`.
     """
@@ -29,6 +31,7 @@ class Observables(msgspec.Struct, frozen=True):
     input_drift: bool = False
     saturation: bool = False
     camera_ok: bool = True
+    accepted: bool = True
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -50,6 +53,12 @@ DEVICE = Verdict(
     "critical",
     "The device no longer gives its accepted answer to a stored input: the fault is in the device, its runtime or its "
     "artifacts, whatever the camera shows.",
+)
+NEVER_RIGHT = Verdict(
+    "accelerator",
+    "critical",
+    "The device is far from the reference on a stored input, and no answer of it was ever accepted: these artifacts have "
+    "not been right on this board from the first frame.",
 )
 BOTH_SIDES = Verdict(
     "undecided",
@@ -102,7 +111,7 @@ def attribute(seen: Observables) -> Verdict:
         # Both wrong at once: neither can accuse the other.
         return BOTH_SIDES if seen.golden_device is False else REFERENCE
     if seen.golden_device is False:
-        return DEVICE
+        return DEVICE if seen.accepted else NEVER_RIGHT
     if seen.invariant:
         return INVARIANT
     if not seen.camera_ok:

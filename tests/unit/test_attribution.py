@@ -92,3 +92,12 @@ def test_every_combination_has_a_verdict_in_words() -> None:
         for rest in product(ANY, repeat=5):
             verdict = attribute(Observables(device, reference, *rest))
             assert verdict.sentence.endswith(".")
+
+
+def test_what_was_never_accepted_is_not_said_to_have_been() -> None:
+    from_start = attribute(Observables(golden_device=False, golden_reference=True, paired=True, accepted=False))
+    later = attribute(Observables(golden_device=False, golden_reference=True, paired=True))
+    assert (from_start.fault, later.fault) == ("accelerator", "accelerator")
+    assert "accepted answer" not in from_start.sentence
+    assert "first frame" in from_start.sentence
+    assert "accepted answer" in later.sentence

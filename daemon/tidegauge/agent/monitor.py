@@ -280,6 +280,7 @@ class Monitor:
             input_drift=False,
             saturation=self._saturated(),
             camera_ok=True,
+            accepted=self._streams is not None,
         )
 
     def _saturated(self) -> bool:

@@ -1,7 +1,7 @@
 """The demo over many seeds, and over all faults × several layers: the table for the docs.
 
-`python -m tidegauge.demo.matrix [--seeds 20] [--layers 4] [--json FILE]`. Each cell is a whole run of `tidegauge demo
---once`, with its own broker, collector and agent. Exit 1 when a run was not right.
+`python -m tidegauge.demo.matrix [--seeds 20] [--layers 4] [--jobs 1] [--json FILE]`. Each cell is a whole run of
+`tidegauge demo --once`, with its own broker, collector and agent. Exit 1 when a run was not right.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import Progress
 
 from tidegauge.demo.board import compile_demo
 from tidegauge.demo.processes import tidegauge
@@ -81,17 +83,18 @@ def row(run: Run) -> str:
 @click.command()
 @click.option("--seeds", default=20, show_default=True)
 @click.option("--layers", default=4, show_default=True, help="Layers for each fault.")
+@click.option("--jobs", default=1, show_default=True, help="Runs at a time.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
-def main(seeds: int, layers: int, json_file: Path | None) -> None:
+def main(seeds: int, layers: int, jobs: int, json_file: Path | None) -> None:
     """Run the matrix and print its table."""
     console = Console(stderr=True)
     runs: list[Run] = []
     print("| arguments | injected | detector | named layer | cause | time | right |\n|---|---|---|---|---|---|---|")
-    for arguments in cells(seeds, layers):
-        with console.status(f"tidegauge demo --once {' '.join(arguments)}"):
-            run = run_once(arguments)
-        runs.append(run)
-        print(row(run), flush=True)
+    planned = cells(seeds, layers)
+    with ThreadPoolExecutor(jobs) as pool, Progress(console=console, transient=True) as bar:
+        for run in bar.track(pool.map(run_once, planned), total=len(planned), description="runs of tidegauge demo"):
+            runs.append(run)
+            print(row(run), flush=True)
     right = sum(1 for run in runs if run.outcome is not None and run.outcome.right)
     print(f"\n{right} of {len(runs)} right (goal: all)")
     if json_file is not None:
