@@ -57,8 +57,8 @@ DEVICE = Verdict(
 NEVER_RIGHT = Verdict(
     "accelerator",
     "critical",
-    "The device is far from the reference on a stored input, and no answer of it was ever accepted: these artifacts have "
-    "not been right on this board from the first frame.",
+    "The device is far from the reference on a stored input, and no answer of it was ever accepted: these artifacts "
+    "have not been right on this board from the first frame.",
 )
 BOTH_SIDES = Verdict(
     "undecided",
