@@ -13,7 +13,7 @@ demo: setup ## the main job, end to end, on a virtual board; Ctrl-C ends it (ARG
 
 test: setup ## all tests but the slow ones
 	@tools/servers
-	@$(BIN)/pytest -m "not slow" $(ARGS)
+	@$(BIN)/pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 test-slow: setup ## the tests that take minutes
 	@tools/servers
