@@ -1,7 +1,7 @@
 """Every metric of the agent in one place: names, labels, buckets, and their known label values at zero from the start.
 
-Names follow Prometheus' rules (base units, `_total`, timestamps rather than ages); no label carries a frame id, path, pid,
-layer name or free text, so the number of series is fixed by the configuration.
+Names follow Prometheus' rules (base units, `_total`, timestamps rather than ages); no label carries a frame id, path,
+pid, layer name or free text, so the number of series is fixed by the configuration.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class AgentMetrics:
             "accelerator_restarts_total", "Restarts of the pipeline worker, by reason.", "model", "reason"
         )
         self.saturated = self._gauge(
-            "saturated_elements_ratio", "Share of an output's elements at an end of its range.", "model", "tensor", "end"
+            "saturated_elements_ratio",
+            "Share of an output's elements at an end of its range.",
+            "model",
+            "tensor",
+            "end",
         )
 
     def _define_shadow(self) -> None:
@@ -115,7 +119,9 @@ class AgentMetrics:
         self.spool_inodes = self._gauge("spool_inodes", "Files and folders in the spool.")
         self.spool_limit = self._gauge("spool_limit_bytes", "Bytes that the spool may hold.")
         self.spool_bundles = self._gauge("spool_bundles", "Bundles waiting in the spool.")
-        self.spool_dropped = self._counter("spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason")
+        self.spool_dropped = self._counter(
+            "spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason"
+        )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._gauge("mqtt_publishes", "Publishes since start, by result.", "result")
         self.bundles_sent = self._gauge("bundles_sent", "Bundles stored by the collector since start.")
