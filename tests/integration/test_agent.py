@@ -167,6 +167,8 @@ def test_a_fault_becomes_an_alarm_a_scrape_and_a_bundle_though_no_broker_is_ther
             check=False,
         )
         assert (check.returncode, check.stdout + check.stderr) == (0, b"")
+        mapped = Path(f"/proc/{agent.pid}/maps").read_text()
+        assert not re.search(r"onnxruntime|tflite|litert|cv2", mapped), "the agent's own process loads no runtime"
         with prometheus(tmp_path, urllib.parse.urlparse(url).netloc) as port:
             expression = 'tidegauge_drift_alarm{cause="accelerator"}'
             before = wait_for(lambda: query(port, expression), 40, "scrape")
