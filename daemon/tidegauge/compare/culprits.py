@@ -165,7 +165,9 @@ def verdicts(
     for layer in sorted(work.layers, key=lambda item: _position(work, item)):
         source = next((spoiled[name] for name in layer.reads if name in spoiled), None)
         value = excess[id(layer)]
-        times = f"{value:.3g} times its healthy noise" if value is not None and np.isfinite(value) else "not finite"
+        times = (
+            f"{_rounded(value)} times its healthy noise" if value is not None and np.isfinite(value) else "not finite"
+        )
         if id(layer) in wrong:
             found[id(layer)] = ("faulty", f"wrong by itself: its local error is {times}")
             spoiled[layer.twin] = layer.tensor.name
@@ -180,6 +182,10 @@ def verdicts(
         if source is not None and layer.match.tensor is not None:
             spoiled.setdefault(layer.match.tensor, source)
     return found
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{float(f'{value:.3g}'):.0f}"
 
 
 def _position(work: Evaluation, layer: Layer) -> int:

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 
 #: A weight scheme that leaves no more than this excess explains its region.
 EXPLAINS = 1.5
+#: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
+ESTIMATED = 0.02
 _BINS, _PROFILE_BINS, _SAMPLE = 48, 64, 1 << 16
 
 
@@ -311,10 +313,16 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
         return False
     rms = math.sqrt(sums.f2 / sums.count)
     layer.floor = noise_floor(layer.encoding, rms)
+    if any(source == "estimate" for source in (layer.tensor.source, *_sources(work, layer))):
+        layer.floor += (ESTIMATED * rms) ** 2
     layer.clipped_share, layer.clipping = _clipping(layer.encoding, value, layer.floor)
     layer.local_sums, layer.local = sums, metrics(sums, layer.encoding, layer.floor)
     layer.weights, layer.scheme = label, scheme
     return True
+
+
+def _sources(work: Evaluation, layer: Layer) -> list[str]:
+    return [work.by_twin[name].tensor.source for name in layer.reads]
 
 
 def _fitting(encoding: Encoding, value: Array) -> Array:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tidegauge import __version__
 from tidegauge.compare import culprits as naming
 from tidegauge.compare.culprits import Suspect, Verdict
+from tidegauge.compare.estimate import complete
 from tidegauge.compare.evaluate import Evaluation, Layer, evaluate, prepare
 from tidegauge.compare.findings import find_findings
 from tidegauge.compare.load import Source
@@ -44,6 +45,7 @@ def compare(
     matches = match(model, [tensor.name for tensor in source.tensors])
     fold_batch_norms(model, [m.tensor for m in matches if m.tensor is not None])
     inputs = _bind_inputs(model, source.inputs)
+    complete(model, inputs, source.tensors, matches)
     work = prepare(model, inputs, source.tensors, matches, group_bytes)
     if not work.by_twin:
         first = next((layer for layer in work.layers), None)

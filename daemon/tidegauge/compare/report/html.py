@@ -160,10 +160,10 @@ _COLUMNS = (
     ("Layer", False),
     ("Operators", False),
     ("Verdict", False),
-    ("Local error / noise", True),
+    ("Local / noise", True),
     ("Local SQNR", True),
-    ("Cumulative SQNR", True),
-    ("Max error, steps", True),
+    ("Total SQNR", True),
+    ("Max steps", True),
     ("Type", False),
     ("Why", False),
 )
@@ -185,6 +185,7 @@ def _row(layer: LayerResult) -> str:
     local = layer.local.sqnr_db if layer.local else None
     run = layer.cumulative.sqnr_db if layer.cumulative else None
     steps = layer.local.max_steps if layer.local else None
+    why = "" if layer.verdict == "healthy" and layer.status == "ok" else layer.reason
     return (
         f"<tr{' class=faulty' if layer.verdict == 'faulty' else ''}>"
         f'<td class="n">{layer.index}</td><td class="name mono">{escape(layer.name or layer.file)}</td>'
@@ -192,7 +193,8 @@ def _row(layer: LayerResult) -> str:
         f'<td><span class="tag t-{layer.verdict}">{escape(words.verdict(layer))}</span></td>'
         f"{_cell(layer.excess, number(layer.excess))}{_cell(local, words.quality(layer.local))}"
         f"{_cell(run, words.quality(layer.cumulative))}"
-        f"{_cell(steps, number(steps))}<td>{escape(layer.dtype or '–')}</td><td>{escape(layer.reason)}</td></tr>"
+        f"{_cell(steps, number(steps))}<td>{escape(layer.dtype or '–')}</td>"
+        f'<td class="why">{escape(why)}</td></tr>'
     )
 
 
