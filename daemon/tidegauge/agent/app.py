@@ -9,8 +9,7 @@ import signal
 
 import msgspec
 
-from tidegauge import __version__
-from tidegauge.agent import board
+from tidegauge import __version__, board
 from tidegauge.agent.bundling import Identity, identify
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.camera import CameraService

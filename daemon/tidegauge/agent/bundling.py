@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tidegauge.agent import board
+from tidegauge import board
 from tidegauge.agent.events import AlarmRaised, Evidence
 from tidegauge.bundles.fingerprint import digest_file, fingerprint
 from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace

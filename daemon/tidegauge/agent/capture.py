@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegauge.agent import board
+from tidegauge import board
 from tidegauge.agent.bundling import Captured, Identity, build_bundle
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import CaptureConfig, RuntimeConfig

@@ -150,8 +150,11 @@ class Loaded(msgspec.Struct, frozen=True):
     state: Path
 
 
-def load(path: Path) -> Loaded:
-    """Read `agent.toml` and the profile it names. Raises `ConfigurationError`."""
+def read(path: Path) -> Loaded:
+    """The types of `agent.toml` and of the profile it names, paths absolute; nothing they name is looked at.
+
+    Raises `ConfigurationError`.
+    """
     config = load_toml(path, AgentConfig)
     folder = path.resolve().parent
     profile_path = folder / config.profile
@@ -161,6 +164,24 @@ def load(path: Path) -> Loaded:
         model=str(profile_path.parent / profile.model),
         artifacts=str(profile_path.parent / profile.artifacts),
     )
+    if config.shadow.gap_floor >= config.shadow.gap_mean:
+        raise ConfigurationError(
+            f"{path}: key `shadow.gap_floor` is not below `shadow.gap_mean`",
+            "the mean gap includes the floor: make the floor smaller or the mean larger",
+        )
+    camera, link = config.camera, config.link
+    if camera.kind != "rtsp":
+        camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
+    files = {key: str(folder / value) for key in LINK_FILES if (value := getattr(link, key))}
+    link = msgspec.structs.replace(link, **files)
+    return Loaded(msgspec.structs.replace(config, camera=camera, link=link), profile, folder / config.state)
+
+
+def load(path: Path) -> Loaded:
+    """`read`, and what it names exists: model, artifacts with all their files, camera. Raises `ConfigurationError`."""
+    loaded = read(path)
+    profile, camera = loaded.profile, loaded.config.camera
+    profile_path = path.resolve().parent / loaded.config.profile
     if not Path(profile.model).is_file():
         raise ConfigurationError(
             f"{profile_path}: key `model` names {profile.model}, which does not exist", "correct it"
@@ -170,24 +191,13 @@ def load(path: Path) -> Loaded:
             f"{profile_path}: key `artifacts` names {profile.artifacts}, which is not a folder",
             "give the folder that the TIDL compile wrote",
         )
-    camera = config.camera
-    if camera.kind != "rtsp":
-        camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
-        if not Path(camera.source).exists():
-            raise ConfigurationError(
-                f"{path}: key `camera.source` names {camera.source}, which does not exist",
-                f"give the path for a camera of kind `{camera.kind}`",
-            )
+    if camera.kind != "rtsp" and not Path(camera.source).exists():
+        raise ConfigurationError(
+            f"{path}: key `camera.source` names {camera.source}, which does not exist",
+            f"give the path for a camera of kind `{camera.kind}`",
+        )
     try:
         artifact_folder.require(profile.runtime, Path(profile.artifacts))
     except RuntimeFault as error:
         raise ConfigurationError(f"{profile_path}: {error.problem}", error.cure) from error
-    if config.shadow.gap_floor >= config.shadow.gap_mean:
-        raise ConfigurationError(
-            f"{path}: key `shadow.gap_floor` is not below `shadow.gap_mean`",
-            "the mean gap includes the floor: make the floor smaller or the mean larger",
-        )
-    link = config.link
-    files = {key: str(folder / value) for key in LINK_FILES if (value := getattr(link, key))}
-    link = msgspec.structs.replace(link, **files)
-    return Loaded(msgspec.structs.replace(config, camera=camera, link=link), profile, folder / config.state)
+    return loaded

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.agent.board import processes_matching, tidl_holders
 from tidegauge.agent.config import load
 from tidegauge.agent.limits import Taken
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.traces import TraceCollector, stale_traces
+from tidegauge.board import processes_matching, tidl_holders
 from tidegauge.configuration import ConfigurationError
 
 

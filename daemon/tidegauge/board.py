@@ -1,4 +1,4 @@
-"""What the agent asks of the board before and around a capture: processes, mapped libraries, free space, versions."""
+"""What agent and preflight ask of the board: processes, mapped libraries, free space, versions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tidegauge import __version__
 
 PROC = Path("/proc")
-#: A process that maps this library holds, or may open, a TIDL session.
-TIDL_LIBRARY = "libvx_tidl_rt.so"
+#: A process that maps one of these holds, or may open, a TIDL session.
+TIDL_LIBRARIES = ("libvx_tidl_rt.so", "libtivision_apps.so")
 
 
 def _processes(proc: Path) -> Iterator[Path]:
@@ -42,7 +42,8 @@ def tidl_holders(ours: set[int], proc: Path = PROC) -> list[tuple[int, str]]:
         if pid in ours or pid == os.getpid():
             continue
         try:
-            if TIDL_LIBRARY not in (entry / "maps").read_text(errors="replace"):
+            maps = (entry / "maps").read_text(errors="replace")
+            if not any(library in maps for library in TIDL_LIBRARIES):
                 continue
             unit = (entry / "cgroup").read_text().strip().rpartition("/")[2]
             found.append((pid, unit or (entry / "comm").read_text().strip()))
