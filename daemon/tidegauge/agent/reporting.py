@@ -6,6 +6,7 @@ from tidegauge import __version__
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import (
+    AlarmCleared,
     AlarmRaised,
     BundleSealed,
     CaptureEnded,
@@ -21,6 +22,10 @@ from tidegauge.link.wire import AlarmChange, Result, Status
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
+
+
+#: A smaller step of the progress is not worth a message.
+PROGRESS_STEP = 0.01
 
 
 class Reporting:
@@ -45,6 +50,7 @@ class Reporting:
         bus.on(PhaseChanged, self._on_phase)
         bus.on(PipelineUp, self._on_pipeline)
         bus.on(AlarmRaised, self._on_alarm)
+        bus.on(AlarmCleared, self._on_cleared)
         bus.on(LossArrived, self._on_loss)
         bus.on(FrameProcessed, self._on_frame)
         bus.on(BundleSealed, lambda _: uplink.wake())
@@ -68,10 +74,10 @@ class Reporting:
         )
 
     def _on_phase(self, event: PhaseChanged) -> None:
-        changed = event.phase != self._phase or abs(event.progress - self._progress) >= 0.01
+        if event.phase == self._phase and abs(event.progress - self._progress) < PROGRESS_STEP:
+            return  # the next change adds up with this one
         self._phase, self._progress = event.phase, event.progress
-        if changed:
-            self._say()
+        self._say()
 
     def _on_pipeline(self, event: PipelineUp) -> None:
         self._virtual = event.ready.offload.virtual
@@ -103,6 +109,24 @@ class Reporting:
                 evidence=cause.evidence,
             )
         )
+        self._say()
+
+    def _on_cleared(self, event: AlarmCleared) -> None:
+        now = stamp()
+        for alarm in {each.id: each for each in reversed(event.alarms)}.values():
+            self._uplink.publish_alarm(
+                AlarmChange(
+                    id=alarm.id,
+                    active=False,
+                    detector=alarm.detector,
+                    verdict=alarm.verdict,
+                    symptoms=(),
+                    message="cleared by a person",
+                    wall=now.wall,
+                    boot_id=now.boot_id,
+                    uptime=now.uptime,
+                )
+            )
         self._say()
 
     def _on_frame(self, event: FrameProcessed) -> None:
