@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 WIDTH = 11
+INDENT = 10 + WIDTH + 1
 
 
 class Show:
@@ -22,8 +25,11 @@ class Show:
 
     def say(self, phase: str, text: str) -> None:
         elapsed = time.monotonic() - self._begun
-        self.console.print(f"[dim]{elapsed:6.1f} s[/]  [bold cyan]{phase:<{WIDTH}}[/] ", end="")
-        self.console.print(text, highlight=False, markup=False)
+        room = max(self.console.width - INDENT, 40)
+        lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False) or [""]
+        line = Text.assemble((f"{elapsed:6.1f} s  ", "dim"), (f"{phase:<{WIDTH}} ", "bold cyan"))
+        line.append(("\n" + " " * INDENT).join(lines))
+        self.console.print(line, soft_wrap=True)
 
     @contextmanager
     def step(self, phase: str, text: str) -> Iterator[None]:
