@@ -62,7 +62,7 @@ def test_compile_layers_run(
 
     listed = json.loads(call("layers", artifacts, "--json").stdout)
     assert listed[0]["name"] == "input_netFormat"
-    assert listed[-1]["faults"][-1] == "nan"
+    assert "nan" in listed[-1]["faults"]
     assert "curves" in call("layers", artifacts).stdout
 
     out = tmp_path / "out"
