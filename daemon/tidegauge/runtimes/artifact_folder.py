@@ -58,7 +58,8 @@ def output_shapes(path: Path) -> dict[str, tuple[int, ...]]:
                 descriptor = io_descriptor.parse(data)
             except FormatError:  # another release's layout: nothing is known, and the caller says so
                 continue
-            shapes.update({output.name: output.shape for output in descriptor.outputs})
+            told = {output.name: output.shape for output in descriptor.outputs}
+            shapes.update({name: shape for name, shape in told.items() if shape is not None})
     return shapes
 
 
@@ -67,7 +68,7 @@ def _limit(name: str) -> int:
         return artifacts.LARGEST_TEXT + 1
     if name.endswith(artifacts.NET_SUFFIX):
         return artifacts.NET_HEAD_BYTES
-    return io_descriptor.SIZE + 1 if name.endswith(artifacts.IO_SUFFIX) else 0
+    return io_descriptor.LARGEST + 1 if name.endswith(artifacts.IO_SUFFIX) else 0
 
 
 def _head(file: Path, limit: int) -> bytes:

@@ -199,6 +199,6 @@ def _check_network(name: str, sizes: Mapping[str, int], contents: Mapping[str, b
 
 def _belong(size: int, release: str) -> bool:
     major, minor = (int(part) for part in release.split(" ")[0].split("."))
-    if size == io_descriptor.SIZE:
-        return (10, 0) <= (major, minor) <= (11, 1)
-    return (major, minor) == (9, 2) if size == 93976 else False
+    first, _, last = io_descriptor.KNOWN_SIZES[size].partition(" to ")
+    lowest, highest = (tuple(int(part) for part in (word or first).split(".")) for word in (first, last))
+    return lowest <= (major, minor) <= highest

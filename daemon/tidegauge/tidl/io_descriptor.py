@@ -1,44 +1,31 @@
 """`*_tidl_io_1.bin`: what TIDL expects of a network's inputs and outputs.
 
-Source: sTIDL_IOBufDesc_t of TI's itidl_ti.h, releases 10.0 to 11.1, one core; checked against real AM62A files of tools
-10_00_08_00, which it reads and writes to the byte. Integers are little-endian int32; arrays go by field, not by tensor.
+Source: sTIDL_IOBufDesc_t in the five layouts of `io_layout` (8.6 to 11.2); that of 10.0 to 11.1 is checked against real
+AM62A files of tools 10_00_08_00, which it reads and writes to the byte. Integers are little-endian int32; arrays go by
+field, not by tensor.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from tidegauge.tidl import elements
 from tidegauge.tidl.errors import FormatError
+from tidegauge.tidl.io_layout import LAYOUTS, NAME_BYTES, Layout
 
+#: The size that releases 10.0 to 11.1 write for one core.
 SIZE = 94616
+LARGEST = max(LAYOUTS)
 #: Sizes of the struct by release; the loader takes its own and no other.
-KNOWN_SIZES = {
-    37256: "8.6 or 9.0",
-    37272: "8.6 or 9.0",
-    93976: "9.2",
-    SIZE: "10.0 to 11.1, one core",
-    378392: "11.2, four cores",
-}
-MAX_INPUTS, MAX_OUTPUTS, NAME_BYTES = 32, 128, 512
+KNOWN_SIZES = {size: layout.release for size, layout in LAYOUTS.items()}
 
-_HEADER = struct.Struct("<6i")
-_INPUT_FIELDS = (
-    *("data_format", "resize_type", "resize_width", "resize_height", "width", "height", "channels"),
-    *("dim2", "dim1", "channel_pitch", "batch", "pad_left", "pad_top", "pad_right", "pad_bottom", "pad_channel"),
-    *("raw_element", "element", "zero_point", "layout", "data_id"),
-)
-_OUTPUT_FIELDS = (
-    *("width", "height", "dim2", "dim1", "channels", "channel_pitch", "batch"),
-    *("pad_left", "pad_top", "pad_right", "pad_bottom", "pad_channel", "element", "data_id"),
-)
-_OUTPUT_TAIL = ("zero_point", "layout", "size", "valid_dims")
 _INT32 = range(-(1 << 31), 1 << 31)
 _FLOAT_MAX = (2 - 2**-23) * 2.0**127
+_MOST_CORES, _INFERENCE_MODES = 8, range(3)
 
 Dims = tuple[int, int, int, int, int, int]
 Pads = tuple[int, int, int, int, int]
@@ -49,7 +36,8 @@ class IoTensor(msgspec.Struct, frozen=True):
     """An input or output of the network.
 
     `dims`: (batch, dim1, dim2, channels, height, width), without padding. `pads`: (left, top, right, bottom, channel).
-    `channel_pitch` in elements; `size` of the buffer in elements as the compile states it. `layout`: 0 NCHW, 1 NHWC.
+    `channel_pitch` in elements; `size` of the buffer in elements as the compile states it, None before release 10.0.
+    `layout`: 0 NCHW, 1 NHWC.
     """
 
     name: str
@@ -60,7 +48,7 @@ class IoTensor(msgspec.Struct, frozen=True):
     zero_point: int
     pads: Pads = (0, 0, 0, 0, 0)
     channel_pitch: int = 0
-    size: int = 0
+    size: int | None = None
     layout: int = 0
 
 
@@ -74,18 +62,18 @@ class IoInput(IoTensor, frozen=True):
 
 
 class IoOutput(IoTensor, frozen=True):
-    """An output. `valid_dims`: how many of the last dimensions the graph's own shape has."""
+    """An output. `valid_dims`: how many of the last dimensions the graph's own shape has; None before release 9.2."""
 
-    valid_dims: int = 6
+    valid_dims: int | None = 6
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape in the ONNX graph: the last `valid_dims` dimensions."""
-        return self.dims[len(self.dims) - self.valid_dims :]
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape in the ONNX graph: the last `valid_dims` dimensions; None where the release does not tell."""
+        return None if self.valid_dims is None else self.dims[len(self.dims) - self.valid_dims :]
 
 
 class IoDescriptor(msgspec.Struct, frozen=True):
-    """The whole descriptor."""
+    """The whole descriptor. `file_size`: which release's layout, a key of KNOWN_SIZES."""
 
     inputs: tuple[IoInput, ...]
     outputs: tuple[IoOutput, ...]
@@ -93,56 +81,94 @@ class IoDescriptor(msgspec.Struct, frozen=True):
     virtual_cores: int = 1
     super_batches: int = 1
     inference_mode: int = 0
+    file_size: int = SIZE
+
+    @property
+    def release(self) -> str:
+        """The releases that write this layout, for instance "10.0 to 11.1"."""
+        return KNOWN_SIZES[self.file_size]
 
 
 def parse(data: bytes) -> IoDescriptor:
-    """Raises FormatError; one that names the release where the size is another release's."""
-    if len(data) != SIZE:
-        whose = f"that is the size of release {KNOWN_SIZES[len(data)]}, " if len(data) in KNOWN_SIZES else ""
-        raise FormatError(f"tidl_io_1.bin: {len(data)} bytes, {whose}not {SIZE}", "compile with tools 10.0 to 11.1")
-    n_in, n_out, cores, virtual_cores, super_batches, mode = _HEADER.unpack_from(data)
-    if not 0 <= n_in <= MAX_INPUTS or not 0 <= n_out <= MAX_OUTPUTS:
+    """Any of the five layouts, told by the size. Raises FormatError, naming the releases where the size is none."""
+    layout = LAYOUTS.get(len(data))
+    if layout is None:
+        known = ", ".join(f"{size} ({release})" for size, release in KNOWN_SIZES.items())
+        raise FormatError(f"tidl_io_1.bin: {len(data)} bytes are no release's descriptor; known are {known}")
+    reader = _Reader(data)
+    words = reader.integers(layout.leading_words)
+    n_in, n_out = words[:2]
+    if not 0 <= n_in <= layout.inputs or not 0 <= n_out <= layout.outputs:
         raise FormatError(f"tidl_io_1.bin: {n_in} inputs and {n_out} outputs can't be", offset=0)
-    reader = _Reader(data, _HEADER.size)
-    columns = reader.columns(_INPUT_FIELDS, MAX_INPUTS)
-    scales, names = reader.floats(MAX_INPUTS), reader.names(MAX_INPUTS, n_in)
-    columns.update(reader.columns(("size",), MAX_INPUTS))
+    cores, virtual_cores, super_batches, mode = words[2:] or (1, 1, 1, 0)
+    if not layout.header_published:
+        _require_derived(layout, words)
+    columns = reader.columns(layout.input_fields, layout.inputs)
+    scales, names = reader.floats(layout.inputs), reader.names(layout.inputs, n_in)
+    columns |= reader.columns(layout.input_tail, layout.inputs)
     inputs = tuple(_input(columns, index, names[index], scales[index]) for index in range(n_in))
-    columns = reader.columns(_OUTPUT_FIELDS, MAX_OUTPUTS)
-    names, scales = reader.names(MAX_OUTPUTS, n_out), reader.floats(MAX_OUTPUTS)
-    columns.update(reader.columns(_OUTPUT_TAIL, MAX_OUTPUTS))
+    columns = reader.columns(layout.output_fields, layout.outputs)
+    names, scales = reader.names(layout.outputs, n_out), reader.floats(layout.outputs)
+    columns |= reader.columns(layout.output_tail, layout.outputs)
     outputs = tuple(_output(columns, index, names[index], scales[index]) for index in range(n_out))
-    return IoDescriptor(inputs, outputs, cores, virtual_cores, super_batches, mode)
+    return IoDescriptor(inputs, outputs, cores, virtual_cores, super_batches, mode, len(data))
+
+
+def _require_derived(layout: Layout, words: Sequence[int]) -> None:
+    """A layout that no public header shows is read only where its leading words make sense."""
+    cores, virtual_cores, super_batches, mode = words[2:]
+    sane = all(1 <= value <= _MOST_CORES for value in (cores, virtual_cores)) and super_batches >= 1
+    if not sane or mode not in _INFERENCE_MODES:
+        raise FormatError(
+            f"tidl_io_1.bin: the layout of release {layout.release} ({layout.size} bytes) is not public, and the"
+            f" leading words {tuple(words)} are not those of the layout derived from 8.6 and 9.2",
+            "compile with tools 9.2 or later, or take the tensors' names and scales from tempDir",
+            offset=8,
+        )
 
 
 def pack(descriptor: IoDescriptor) -> bytes:
-    """The file's 94616 bytes; scales become float32. Raises FormatError for what the struct has no room for."""
+    """The file's bytes in the layout of `file_size`; scales become float32.
+
+    Raises FormatError for what the struct has no room for. What an older layout does not hold is left out.
+    """
+    layout = LAYOUTS.get(descriptor.file_size)
+    if layout is None:
+        raise FormatError(f"tidl_io_1.bin: no release writes {descriptor.file_size} bytes", f"use {SIZE}")
     inputs, outputs = descriptor.inputs, descriptor.outputs
-    if len(inputs) > MAX_INPUTS or len(outputs) > MAX_OUTPUTS:
-        raise FormatError(f"tidl_io_1.bin: room for {MAX_INPUTS} inputs and {MAX_OUTPUTS} outputs", "split the model")
+    if len(inputs) > layout.inputs or len(outputs) > layout.outputs:
+        room = f"room for {layout.inputs} inputs and {layout.outputs} outputs"
+        raise FormatError(f"tidl_io_1.bin: {room}", "split the model")
     counts = (len(inputs), len(outputs), descriptor.cores, descriptor.virtual_cores)
-    head = _integers((*counts, descriptor.super_batches, descriptor.inference_mode), 6)
-    rows = [_input_row(item) for item in inputs]
-    parts = [head, *(_integers([row[field] for row in rows], MAX_INPUTS) for field in _INPUT_FIELDS)]
-    parts += [_floats(inputs, MAX_INPUTS), _names(inputs, MAX_INPUTS), _integers([i.size for i in inputs], MAX_INPUTS)]
-    rows = [_output_row(item) for item in outputs]
-    parts += [_integers([row[field] for row in rows], MAX_OUTPUTS) for field in _OUTPUT_FIELDS]
-    parts += [_names(outputs, MAX_OUTPUTS), _floats(outputs, MAX_OUTPUTS)]
-    parts += [_integers([row[field] for row in rows], MAX_OUTPUTS) for field in _OUTPUT_TAIL]
-    return b"".join(parts)
+    words = (*counts, descriptor.super_batches, descriptor.inference_mode)[: layout.leading_words]
+    rows_in, rows_out = [_input_row(item) for item in inputs], [_output_row(item) for item in outputs]
+    return b"".join(
+        (
+            _integers(words, layout.leading_words),
+            _columns(rows_in, layout.input_fields, layout.inputs),
+            _floats(inputs, layout.inputs),
+            _names(inputs, layout.inputs),
+            _columns(rows_in, layout.input_tail, layout.inputs),
+            _columns(rows_out, layout.output_fields, layout.outputs),
+            _names(outputs, layout.outputs),
+            _floats(outputs, layout.outputs),
+            _columns(rows_out, layout.output_tail, layout.outputs),
+        )
+    )
 
 
 class _Reader:
-    def __init__(self, data: bytes, offset: int) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.offset = offset
+        self.offset = 0
+
+    def integers(self, length: int) -> tuple[int, ...]:
+        values = struct.unpack_from(f"<{length}i", self.data, self.offset)
+        self.offset += 4 * length
+        return values
 
     def columns(self, fields: Sequence[str], length: int) -> Columns:
-        found: Columns = {}
-        for field in fields:
-            found[field] = struct.unpack_from(f"<{length}i", self.data, self.offset)
-            self.offset += 4 * length
-        return found
+        return {field: self.integers(length) for field in fields}
 
     def floats(self, length: int) -> tuple[float, ...]:
         values = struct.unpack_from(f"<{length}f", self.data, self.offset)
@@ -172,17 +198,18 @@ def _dtype(code: int, name: str) -> str:
     return element.dtype
 
 
-def _common(columns: Columns, index: int, name: str, scale: float) -> tuple[Dims, Pads, int]:
+def _common(columns: Columns, index: int, name: str, scale: float) -> tuple[Dims, Pads, int | None]:
     def value(field: str) -> int:
         return columns[field][index]
 
-    dims = (value("batch"), value("dim1"), value("dim2"), value("channels"), value("height"), value("width"))
+    dim1, dim2 = (value("dim1"), value("dim2")) if "dim1" in columns else (1, 1)
+    dims = (value("batch"), dim1, dim2, value("channels"), value("height"), value("width"))
     if min(dims) < 0:
         raise FormatError(f"tidl_io_1.bin: tensor {name[:80]!r} has a negative dimension in {dims}")
     if not math.isfinite(scale):
         raise FormatError(f"tidl_io_1.bin: tensor {name[:80]!r} has the scale {scale}")
     pads = (value("pad_left"), value("pad_top"), value("pad_right"), value("pad_bottom"), value("pad_channel"))
-    return dims, pads, value("size")
+    return dims, pads, value("size") if "size" in columns else None
 
 
 def _input(columns: Columns, index: int, name: str, scale: float) -> IoInput:
@@ -207,8 +234,8 @@ def _input(columns: Columns, index: int, name: str, scale: float) -> IoInput:
 
 def _output(columns: Columns, index: int, name: str, scale: float) -> IoOutput:
     dims, pads, size = _common(columns, index, name, scale)
-    valid = columns["valid_dims"][index]
-    if not 0 <= valid <= len(dims):
+    valid = columns["valid_dims"][index] if "valid_dims" in columns else None
+    if valid is not None and not 0 <= valid <= len(dims):
         raise FormatError(f"tidl_io_1.bin: output {name[:80]!r} has {valid} valid dimensions")
     return IoOutput(
         name=name,
@@ -230,7 +257,7 @@ def _row(item: IoTensor) -> dict[str, int]:
     sizes = {"batch": batch, "dim1": dim1, "dim2": dim2, "channels": channels, "height": height, "width": width}
     left, top, right, bottom, channel = item.pads
     pads = {"pad_left": left, "pad_top": top, "pad_right": right, "pad_bottom": bottom, "pad_channel": channel}
-    rest = {"data_id": item.data_id, "zero_point": item.zero_point, "layout": item.layout, "size": item.size}
+    rest = {"data_id": item.data_id, "zero_point": item.zero_point, "layout": item.layout, "size": item.size or 0}
     element = elements.from_dtype(item.dtype).value
     return {**sizes, **pads, **rest, "channel_pitch": item.channel_pitch, "element": element}
 
@@ -248,7 +275,11 @@ def _input_row(item: IoInput) -> dict[str, int]:
 
 
 def _output_row(item: IoOutput) -> dict[str, int]:
-    return {**_row(item), "valid_dims": item.valid_dims}
+    return {**_row(item), "valid_dims": len(item.dims) if item.valid_dims is None else item.valid_dims}
+
+
+def _columns(rows: Sequence[Mapping[str, int]], fields: Sequence[str], length: int) -> bytes:
+    return b"".join(_integers([row[field] for row in rows], length) for field in fields)
 
 
 def _integers(values: Sequence[int], length: int) -> bytes:

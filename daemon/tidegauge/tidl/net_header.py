@@ -16,6 +16,7 @@ from tidegauge.tidl.errors import FormatError
 CONTAINER_MAGIC = 0xFF00FF00
 #: Network versions by the SDK line that writes them.
 KNOWN_VERSIONS = {
+    0x20230208: "8.6",
     0x20240401: "9.2",
     0x20240719: "10.0",
     0x20241120: "10.1",

@@ -17,6 +17,7 @@ _MACS = re.compile(r"Total Giga Macs\s*:\s*(\d{1,12}(?:\.\d{0,12})?)\s*", re.ASC
 _ROW = re.compile(r"\s*\d{1,9}\s*\|", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _COLUMNS = 11
+_MOST_DIFFERENCES = 20
 
 
 class NetLayer(msgspec.Struct, frozen=True):
@@ -67,6 +68,33 @@ def parse(text: str) -> NetLog:
     if promised != len(layers):
         raise FormatError(f"netLog: the head promises {promised} layers, {len(layers)} follow")
     return NetLog(tuple(layers), giga_macs)
+
+
+def differences(first: NetLog, second: NetLog) -> tuple[str, ...]:
+    """Where two compiles' networks differ, a sentence each, at most 20; empty: the same layers, edges and shapes.
+
+    The network alone: scales, types and bits are not in a netLog, and may differ between equal ones.
+    """
+    found: list[str] = []
+    if len(first.layers) != len(second.layers):
+        found.append(f"{len(first.layers)} layers against {len(second.layers)}")
+    for one, other in zip(first.layers, second.layers, strict=False):
+        parts = [
+            f"{what} {before!r} against {after!r}"
+            for what, before, after in (
+                ("kind", one.kind, other.kind),
+                ("name", one.name, other.name),
+                ("inputs", one.inputs, other.inputs),
+                ("output", one.outputs, other.outputs),
+                ("shape", one.output_dims, other.output_dims),
+            )
+            if before != after
+        ]
+        if parts:
+            found.append(f"layer {one.number}: {', '.join(parts)}")
+        if len(found) == _MOST_DIFFERENCES:
+            break
+    return tuple(found)
 
 
 def _row(line: str, number: int) -> NetLayer:

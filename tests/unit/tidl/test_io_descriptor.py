@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from tidegauge.tidl import elements, net_header
 from tidegauge.tidl.errors import FormatError
-from tidegauge.tidl.io_descriptor import SIZE, IoDescriptor, IoInput, IoOutput, pack, parse
+from tidegauge.tidl.io_descriptor import KNOWN_SIZES, SIZE, IoDescriptor, IoInput, IoOutput, pack, parse
+from tidegauge.tidl.io_layout import LAYOUTS, computed_size
 
 
 def test_the_real_file(real_io: bytes) -> None:
@@ -67,10 +69,74 @@ def test_what_is_packed_is_parsed_back(descriptor: IoDescriptor) -> None:
     assert parse(data) == descriptor
 
 
-@pytest.mark.parametrize(("size", "release"), [(93976, "9.2"), (37256, "8.6"), (378392, "11.2")])
-def test_another_release_is_named(size: int, release: str) -> None:
-    with pytest.raises(FormatError, match=release):
-        parse(bytes(size))
+@pytest.mark.parametrize(("size", "release"), [(37256, "8.6"), (37272, "9.0"), (93976, "9.2"), (378392, "11.2")])
+@settings(max_examples=15, deadline=None)
+@given(descriptor=descriptors)
+def test_other_releases_are_read_and_lose_only_what_they_do_not_hold(
+    size: int, release: str, descriptor: IoDescriptor
+) -> None:
+    known = msgspec.structs.replace(descriptor, file_size=size, cores=2, virtual_cores=2, super_batches=1)
+    known = msgspec.structs.replace(known, inference_mode=1)
+    data = pack(known)
+    assert len(data) == size
+    parsed = parse(data)
+    assert parsed.release == release
+    assert parsed == msgspec.structs.replace(
+        known,
+        inputs=tuple(_as_of(item, size) for item in known.inputs),
+        outputs=tuple(_as_of(item, size) for item in known.outputs),
+        **({"cores": 1, "virtual_cores": 1, "inference_mode": 0} if size == 37256 else {}),
+    )
+
+
+def _as_of(item: Any, size: int) -> Any:
+    four = size in (37256, 37272)
+    dims = (item.dims[0], 1, 1, *item.dims[3:]) if four else item.dims
+    kept = msgspec.structs.replace(item, dims=dims, size=item.size if size > 93976 else None)
+    return msgspec.structs.replace(kept, valid_dims=None) if four and isinstance(item, IoOutput) else kept
+
+
+def test_places_in_the_other_layouts_are_those_of_ti_s_headers() -> None:
+    """Offsets counted by hand from the published headers: 8.6, 9.2, and 11.2 with four cores."""
+    item = IoInput("in", 7, (1, 1, 1, 3, 5, 9), "int8", 2.0, 0)
+    out = IoOutput("out", 8, (1, 1, 1, 4, 6, 10), "int8", 4.0, 0, valid_dims=4)
+    old = pack(IoDescriptor((item,), (out,), file_size=37256))
+    assert struct.unpack_from("<i", old, 8 + 4 * 128)[0] == 9, "inWidth, behind four arrays"
+    assert struct.unpack_from("<i", old, 8 + 7 * 128)[0] == 0, "inChannelPitch follows inNumChannels: no inDIM2"
+    assert old[8 + 20 * 128 :].startswith(b"in\0")
+    assert struct.unpack_from("<i", old, 8 + 20 * 128 + 32 * 512)[0] == 10, "outWidth"
+    middle = pack(IoDescriptor((item,), (out,), file_size=93976))
+    assert struct.unpack_from("<i", middle, 24 + 22 * 128 + 32 * 512)[0] == 10, "outWidth: no inBufSize before it"
+    assert struct.unpack_from("<i", middle, 93976 - 512)[0] == 4, "numValidTensorDims ends the struct"
+    four = pack(IoDescriptor((item,), (out,), 4, 4, file_size=378392))
+    assert struct.unpack_from("<i", four, 24 + 4 * 4 * 128)[0] == 9, "arrays of 4 x 32"
+    assert four[24 + 4 * 22 * 128 :].startswith(b"in\0")
+
+
+def test_more_tensors_than_one_core_has_room_for() -> None:
+    item = IoInput("in", 7, (1, 1, 1, 3, 5, 9), "int8", 2.0, 0, size=1)
+    many = IoDescriptor((item,) * 128, (), 4, 4, file_size=378392)
+    assert parse(pack(many)) == many
+
+
+def test_the_one_layout_without_a_public_header_is_not_guessed() -> None:
+    data = bytearray(pack(IoDescriptor((), (), file_size=37272)))
+    assert parse(bytes(data)).release == "9.0"
+    for offset, value in ((8, 0), (12, 99), (16, 0), (20, 3)):
+        broken = bytearray(data)
+        struct.pack_into("<i", broken, offset, value)
+        with pytest.raises(FormatError, match=r"release 9\.0 .37272 bytes. is not public.*tools 9\.2 or later"):
+            parse(bytes(broken))
+
+
+def test_an_unknown_size_names_the_known_ones(real_io: bytes) -> None:
+    for size in {*range(200), *range(37250, 37280), *range(93970, 94620), 378391, 400000} - set(KNOWN_SIZES):
+        with pytest.raises(FormatError, match=r"94616 .10\.0 to 11\.1"):
+            parse(real_io.ljust(size, b"\0")[:size])
+
+
+def test_every_layout_s_size_is_the_sum_of_its_fields() -> None:
+    assert {layout.size: computed_size(layout) for layout in LAYOUTS.values()} == {size: size for size in KNOWN_SIZES}
 
 
 def test_damage_is_named(real_io: bytes) -> None:

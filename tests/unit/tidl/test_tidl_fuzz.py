@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from tidegauge.tidl import (
     artifacts,
+    compile_log,
+    csv_tables,
+    file_names,
     io_descriptor,
     layer_info,
     net_header,
     netlog,
+    param_yaml,
+    plain_yaml,
     remote_log,
     tensor_table,
     trace_names,
@@ -37,6 +42,20 @@ NETLOG = (
 )
 META = "numGraphNodes=3\n0:subGraphName=s\n0:numInputs=1\n0:numOutputs=1\n0:inDataNames=i\n0:outDataNames=o\n"
 LOG = "[C7x_1 ]      4.751024 s:   3       879.65314         0.00000        39.16554 2\n"
+YAML = (
+    "session:\n  session_name: onnxrt\n  input_mean:\n  - 0.0\n  - 'a''b'\npreprocess:\n  resize: 64\n  x: \"a\\n\"\n"
+)
+PARAM_YAML = YAML.replace("'a''b'", "1.5")
+PARAM_DEBUG = (
+    "LayerId , meanDifference, maxDifference, meanOrigFloat, meanRelDifference, orgmax, quantizedMax,orgAtmaxDiff,"
+    " quantizedAtMaxDiff,maxRelDifference, Scale , , , , Hist \n2,0.1,0.2,1.2,0.01,3.2,3.2,-0.04,-0.04,0.06,99.7,,,1\n"
+)
+PERFSIM = (
+    " lyrNum , LyrType,procTime(us),dataFlow,\n 0,TIDL_DataLayer, 0.00, 3,\n---Network summary---\n"
+    "Release version = TI_10.00.00\nTotal Network Cycles (mega) = 367.46\nTotal network Time (us) = 367462.84\n"
+)
+PERF = "Layer, Layer Cycles,kernelOnlyCycles\n 0, 201, 7,\n 1, 9, 7,\n Sum of Layer Cycles 210 \n"
+COMPILE = "|  TIDL Tools Version | 10_00_08_00 |\n| C7x | 271 | 1 |\nInvalid Layer Name  /a/b\n"
 PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "svg": (tensor_table.from_svg, SVG),
     "proto": (tensor_table.from_quant_proto, PROTO),
@@ -47,6 +66,13 @@ PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "layer_info": (layer_info.parse, "0 0 input \n1 1 a b \n"),
     "allowed": (artifacts.parse_allowed_nodes, "1\n3\n0\n1\n2\n"),
     "meta": (artifacts.parse_metadata, META),
+    "yaml": (plain_yaml.parse, YAML),
+    "param_yaml": (param_yaml.parse, PARAM_YAML),
+    "param_debug": (csv_tables.parse_param_debug, PARAM_DEBUG),
+    "perfsim": (csv_tables.parse_perfsim, PERFSIM),
+    "perf": (csv_tables.parse_perf, PERF),
+    "compile_log": (compile_log.parse, COMPILE),
+    "file_name": (file_names.identify, "subgraph_0_tidl_net.bin_paramDebug.csv"),
     "name": (trace_names.parse, "C7x_1_tidl_trace_s_0_0009_0001_0001_00001_00064_00128x00128.y"),
 }
 _PIECES = st.text(max_size=6) | st.sampled_from(
@@ -64,6 +90,12 @@ _PIECES = st.text(max_size=6) | st.sampled_from(
         "<title>",
         "٣",
         "²",
+        "- ",
+        ": ",
+        "'",
+        "&a",
+        "  ",
+        ",",
         "\xa0",
         ":",
         "&#0;",
@@ -138,7 +170,26 @@ def test_a_folder(files: dict[str, bytes]) -> None:
 @pytest.mark.parametrize("format_", PARSERS)
 def test_large_nonsense_is_refused_or_read_within_seconds(format_: str) -> None:
     parser, _ = PARSERS[format_]
-    for piece in ("a", " ", "0 0 ", "[1] numDim=", "Layer 0: ", "{", "&", "<title>Layer ", '"', "1|", "_0001"):
+    for piece in (
+        "a",
+        " ",
+        "0 0 ",
+        "[1] numDim=",
+        "Layer 0: ",
+        "{",
+        "&",
+        "<title>Layer ",
+        '"',
+        "1|",
+        "_0001",
+        "- ",
+        "a: ",
+        "- a\n ",
+        "x\n",
+        "'\n ",
+        "1,",
+        "C7x_",
+    ):
         try:
             parser(piece * 100_000)
         except FormatError as error:
