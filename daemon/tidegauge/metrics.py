@@ -6,14 +6,49 @@ pid, layer name or free text, so the number of series is fixed by the configurat
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Refusal(StrEnum):
+    """Why a capture is refused: label of `captures_refused_total`."""
+
+    SWITCHED_OFF = "switched_off"
+    NO_EVIDENCE = "no_evidence"
+    NO_SERVER = "no_server"
+    SEVERAL_SERVERS = "several_servers"
+    TRACE_FOLDER = "trace_folder"
+    SPACE = "space"
+    RATE = "rate"
+    QUIET_HOURS = "quiet_hours"
+    VETO = "veto"
+    CAMERA = "camera"
+    ACCELERATOR = "accelerator"
+    OTHER_CLIENT = "other_client"
+
 
 CAUSES = ("accelerator", "reference", "data", "camera", "undecided")
 FRAME_DROPS = ("camera_ring_full", "pipeline_busy", "pipeline_down", "stale_generation")
 SAMPLE_RESULTS = ("ok", "skipped_budget", "skipped_no_slot", "skipped_stale", "error")
-RESTART_REASONS = ("failed", "hung", "exited", "capture")
+#: `hung` in a run, `create_hung` and `first_run_hung` before; `create_failed`: no session; `failed`: a run did;
+#: `not_offloaded`: the CPU ran it; `exited`: crash; `capture`: stopped in order; `stop_hung`: not even that.
+RESTART_REASONS = (
+    "failed",
+    "hung",
+    "exited",
+    "capture",
+    "create_failed",
+    "create_hung",
+    "first_run_hung",
+    "not_offloaded",
+    "stop_hung",
+)
+WORKERS = ("camera", "shadow")
+WORKER_RESTART_REASONS = ("failed", "hung", "exited")
 CAPTURE_RESULTS = ("captured", "refused", "failed")
+REFUSALS = tuple(refusal.value for refusal in Refusal)
 KNOWN_ANSWER_SIDES = ("device", "reference")
 CAMERA_PROBLEMS = ("down", "no_frames")
 
@@ -77,6 +112,15 @@ class AgentMetrics:
         self.restarts = self._counter(
             "accelerator_restarts_total", "Restarts of the pipeline worker, by reason.", "model", "reason"
         )
+        self.accelerator_down = self._gauge(
+            "accelerator_down", "1 while nothing is sent to the accelerator because it is given up.", "model"
+        )
+        self.accelerator_suspect = self._gauge(
+            "accelerator_suspect", "1 from a hang until a new worker has completed a device run.", "model"
+        )
+        self.worker_restarts = self._counter(
+            "worker_restarts_total", "Restarts of the other workers, by reason.", "worker", "reason"
+        )
         self.saturated = self._gauge(
             "saturated_elements_ratio",
             "Share of an output's elements at an end of its range.",
@@ -115,6 +159,9 @@ class AgentMetrics:
 
     def _define_capture_and_link(self) -> None:
         self.captures = self._counter("captures_total", "Captures at a trace level, by result.", "result")
+        self.refusals = self._counter("captures_refused_total", "Captures refused, by reason.", "reason")
+        self.capture_bytes = self._gauge("capture_bytes", "Bytes of traces that the last whole capture took.")
+        self.capture_seconds = self._gauge("capture_duration_seconds", "Time from pause to proof of the last capture.")
         self.spool_bytes = self._gauge("spool_bytes", "Bytes in the spool.")
         self.spool_inodes = self._gauge("spool_inodes", "Files and folders in the spool.")
         self.spool_limit = self._gauge("spool_limit_bytes", "Bytes that the spool may hold.")
@@ -143,6 +190,13 @@ class AgentMetrics:
                 self.known_answer.labels(self.model, side, result)
         for result in CAPTURE_RESULTS:
             self.captures.labels(result)
+        for refusal in REFUSALS:
+            self.refusals.labels(refusal)
+        for worker in WORKERS:
+            for reason in WORKER_RESTART_REASONS:
+                self.worker_restarts.labels(worker, reason)
+        self.accelerator_down.labels(self.model)
+        self.accelerator_suspect.labels(self.model)
         for each in (self.inferences, self.inference_errors, self.acceptance, self.acceptance_failed, self.last_loss):
             each.labels(self.model)
         for histogram in (self.inference_seconds, self.shadow_seconds, self.loss, self.nmse):

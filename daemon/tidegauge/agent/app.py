@@ -10,6 +10,8 @@ import signal
 import msgspec
 
 from tidegauge import __version__, board
+from tidegauge.agent import orphans
+from tidegauge.agent.alarms import AlarmBook
 from tidegauge.agent.bundling import Identity, identify
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.camera import CameraService
@@ -22,6 +24,7 @@ from tidegauge.agent.reporting import Reporting
 from tidegauge.agent.serve import MetricsServer
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
+from tidegauge.agent.supervision import Supervision
 from tidegauge.agent.ticker import Ticker
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
@@ -56,11 +59,15 @@ class Agent:
         socket = str(loaded.state / config.results.socket) if config.results.socket else ""
         self._results_socket = socket
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
-        self.pipeline = PipelineService(profile, config.runtime, socket, self.bus, self.metrics, self._logs)
+        self.pipeline = PipelineService(profile, config, socket, self.store, self.bus, self.metrics, self._logs)
         self.shadow = ShadowService(profile, config.shadow, self.pipeline, self.bus, self.metrics, self._logs, seed)
         self.camera = CameraService(config.camera, self.pipeline, self.bus, self.metrics, self._logs)
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
-        self.monitor = Monitor(config, profile, self.store, self.golden, self.shadow, self.bus, self.metrics)
+        self.alarms = AlarmBook(self.store, self.bus, self.metrics)
+        self.supervision = Supervision(self.alarms, self.bus)
+        self.monitor = Monitor(
+            config, profile, self.store, self.alarms, self.golden, self.shadow, self.bus, self.metrics
+        )
         self._identity = identify(config.device, profile, "")
         self.capture = CaptureService(
             config.capture,
@@ -94,6 +101,7 @@ class Agent:
         log.info("metrics on %s", self.server.url)
 
     async def run(self, stop: asyncio.Event) -> None:
+        await orphans.end_all(self._logs)
         self._start()
         try:
             async with asyncio.TaskGroup() as group:

@@ -9,7 +9,8 @@ from pathlib import Path
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.events import CameraDown, CameraUp
-from tidegauge.agent.pipeline import PendingFrame, PipelineService
+from tidegauge.agent.frames import PendingFrame
+from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import monotonic

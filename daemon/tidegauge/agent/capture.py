@@ -26,7 +26,7 @@ from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import wall
 from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import AgentMetrics
-from tidegauge.pipeline.messages import StartTrace, TraceDone, TraceEvent
+from tidegauge.pipeline.messages import SessionOpened, StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
 
@@ -59,7 +59,7 @@ class CaptureService:
         self._pipeline, self._spool, self._store = pipeline, spool, store
         self._bus, self._metrics, self._work = bus, metrics, work
         self._alarms: asyncio.Queue[AlarmRaised] = asyncio.Queue()
-        bus.on(AlarmRaised, self._alarms.put_nowait)
+        bus.on(AlarmRaised, lambda alarm: self._alarms.put_nowait(alarm) if alarm.capture else None)
 
     async def run(self) -> None:
         while True:
@@ -187,6 +187,9 @@ class CaptureService:
         )
         try:
             await worker.send(start)
+            opened, _ = await worker.receive(self._runtime.start_timeout)
+            if not isinstance(opened, SessionOpened):
+                raise WorkerEnded("failed", f"the trace worker answered with {type(opened).__name__}")
             done, _ = await worker.receive(self._config.timeout)
         finally:
             await worker.stop()

@@ -27,12 +27,38 @@ Count = Annotated[int, Meta(ge=1)]
 class RuntimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`module`: empty for TI's own runtime; a Python module with TI's call shapes for a stand-in (the virtual board).
 
-    `start_timeout` bounds opening a session (creating one on the C7x takes long), `run_timeout` one device run.
+    Deadlines in seconds. `start_timeout`: creating a session (long on the C7x). `first_run_timeout`: the warm-up runs
+    after it. `run_timeout`: one device run. `stop_timeout`: closing a session, after which the process is ended by
+    force: by SIGTERM, and SIGKILL `kill_timeout` later.
     """
 
     module: str = ""
     start_timeout: Seconds = 120.0
+    first_run_timeout: Seconds = 60.0
     run_timeout: Seconds = 10.0
+    stop_timeout: Seconds = 3.0
+    kill_timeout: Annotated[float, Meta(gt=0, le=2)] = 1.5
+
+
+class SupervisionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What follows when the accelerator's worker has hung, crashed, or won't open a session (docs/supervision.md).
+
+    Pauses in seconds, doubling from `_first` to `_most`: `restart_…` after a worker that had run, `create_…` after a
+    session that could not be created (each try leaks C7x memory). After `failed_creates` such tries running, after a
+    hang that a new worker didn't cure, or after `restarts_per_day` new workers, nothing is sent to the accelerator any
+    more until the alarm is cleared; with `exit_when_down` the agent ends with exit code 70 instead. `slow_factor`: how
+    many times longer than at first a device run may take, as medians.
+    """
+
+    restart_first: Seconds = 0.2
+    restart_most: Seconds = 60.0
+    create_first: Seconds = 5.0
+    create_most: Seconds = 300.0
+    healthy: Seconds = 60.0
+    failed_creates: Count = 5
+    restarts_per_day: Count = 20
+    exit_when_down: bool = False
+    slow_factor: Annotated[float, Meta(gt=1)] = 8.0
 
 
 class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,8 +114,10 @@ class GoldenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Traces on an alarm. `remote_log`: text by which the remote-log server's command line is known.
 
-    `remote_log_file`: where its output is collected, empty for none. `room_mib` must be free in the trace folder.
-    `timeout` bounds the traced run.
+    `remote_log_file`: where its output is collected, empty for none. `room_mib` must be free in the trace folder as
+    long as the size of a capture isn't known from the compile or from an earlier capture. `timeout` bounds the traced
+    run. `quiet_hours`: no capture between these local times, such as "22:00-06:00", empty for none. `veto_file`: no
+    capture while this file exists, empty for none.
     """
 
     enabled: bool = True
@@ -102,6 +130,8 @@ class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_day: Count = 20
     per_cause_hour: Count = 1
     timeout: Seconds = 180.0
+    quiet_hours: Annotated[str, Meta(pattern=r"^(([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9])?$")] = ""
+    veto_file: str = ""
     privacy: Literal["full", "statistics", "golden"] = "full"
 
 
@@ -132,6 +162,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     camera: CameraConfig
     link: LinkConfig
     runtime: RuntimeConfig = RuntimeConfig()
+    supervision: SupervisionConfig = SupervisionConfig()
     shadow: ShadowConfig = ShadowConfig()
     acceptance: AcceptanceConfig = AcceptanceConfig()
     detector: DetectorConfig = DetectorConfig()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidegauge.agent.state import Latched
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Monotonic
 from tidegauge.detectors.alarm import Alarm
@@ -31,6 +32,20 @@ class PipelineDown(msgspec.Struct, frozen=True):
 
     reason: str
     sentence: str
+
+
+class AcceleratorDown(msgspec.Struct, frozen=True):
+    """Nothing is sent to the accelerator any more until a person clears the alarm. `symptoms` of the last failure."""
+
+    sentence: str
+    symptoms: tuple[str, ...]
+
+
+class AcceleratorSlow(msgspec.Struct, frozen=True):
+    """Device runs take much longer than at first, in seconds, as medians."""
+
+    present: float
+    first: float
 
 
 class CameraUp(msgspec.Struct, frozen=True):
@@ -97,11 +112,21 @@ class GoldenWanted(msgspec.Struct, frozen=True):
 
 
 class AlarmRaised(msgspec.Struct, frozen=True):
-    """An alarm was latched, with its verdict; `evidence` is the pair to capture."""
+    """An alarm was latched, with its verdict; `evidence` is the pair to capture.
+
+    `capture` False: none is wanted, since the accelerator itself is suspect.
+    """
 
     id: str
     cause: Cause
     evidence: Evidence | None
+    capture: bool = True
+
+
+class AlarmCleared(msgspec.Struct, frozen=True):
+    """A person has cleared these alarms."""
+
+    alarms: tuple[Latched, ...]
 
 
 class PhaseChanged(msgspec.Struct, frozen=True):
@@ -113,6 +138,12 @@ class PhaseChanged(msgspec.Struct, frozen=True):
 
 class BundleSealed(msgspec.Struct, frozen=True):
     bundle_id: str
+
+
+class CaptureStep(msgspec.Struct, frozen=True):
+    """A capture has come to this step, of `capture.STEPS`."""
+
+    step: str
 
 
 class CaptureEnded(msgspec.Struct, frozen=True):

@@ -11,13 +11,14 @@ import hashlib
 import logging
 from collections import deque
 
-import numpy as np
+import msgspec
 
+from tidegauge.agent.alarms import AlarmBook
 from tidegauge.agent.bundling import Identity
 from tidegauge.agent.bus import Bus
+from tidegauge.agent.candidates import GoldenCandidates
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import (
-    AlarmRaised,
     CaptureEnded,
     Evidence,
     FrameProcessed,
@@ -34,15 +35,26 @@ from tidegauge.agent.streams import Streams
 from tidegauge.agent.suspicion import Suspicion
 from tidegauge.attribution import Observables, attribute
 from tidegauge.bundles.manifest import Cause
-from tidegauge.clocks import monotonic, wall
+from tidegauge.clocks import Stamp, monotonic, stamp
 from tidegauge.detectors import invariants
 from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected, worse_than
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.rates import detection
+from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 
 log = logging.getLogger(__name__)
+
+
+class AcceptanceStatus(msgspec.Struct, frozen=True):
+    """`state` running, accepted or failed; `left` seconds until its predicted end; `accepted_at` where it has ended."""
+
+    state: str
+    progress: float
+    left: float | None
+    accepted_at: Stamp | None
+
 
 #: Pairs kept to choose the one to capture from: the worst of the newest.
 RECENT = 8
@@ -56,21 +68,24 @@ class Monitor:
         config: AgentConfig,
         profile: Profile,
         store: StateStore,
+        alarms: AlarmBook,
         golden: GoldenService,
         shadow: ShadowService,
         bus: Bus,
         metrics: AgentMetrics,
     ) -> None:
-        self._config, self._profile, self._store = config, profile, store
+        self._config, self._profile, self._store, self._alarms = config, profile, store, alarms
         self._golden, self._shadow, self._bus, self._metrics = golden, shadow, bus, metrics
         self._acceptance = Acceptance(rules(config))
-        self._previous: Accepted | None = None
         self._streams: Streams | None = None
         self._failed = False
         self._recent: deque[Evidence] = deque(maxlen=RECENT)
-        self._candidates: dict[str, tuple[float, Evidence]] = {}
+        self._candidates = GoldenCandidates()
         self._golden_evidence: dict[int, Evidence] = {}
         self._suspicion = Suspicion()
+        self._broken_invariant = ""
+        self._golden_mismatch = ""
+        self._acceptance_began = monotonic()
         bus.on(LossArrived, self._on_loss)
         bus.on(FrameProcessed, self._on_frame)
         bus.on(GoldenChecked, self._on_golden)
@@ -87,18 +102,19 @@ class Monitor:
         if not same:
             if state.artifacts:
                 log.warning("artifacts or model have changed: the accepted reference is void, a new acceptance starts")
-                self._previous = state.accepted
             self._store.update(
                 artifacts=identity.artifacts_sha256,
                 model=identity.model,
                 accepted=None,
+                previous=state.accepted or state.previous,
                 golden=(),
                 streams=None,
                 alarms=(),
+                latency=None,
+                traces=None,
             )
             self._golden.forget_others()
-        for alarm in self._store.state.alarms:
-            self._metrics.alarm.labels(model, alarm.verdict).set(1)
+        self._alarms.show()
         accepted = self._store.state.accepted
         if accepted is not None:
             self._streams = Streams(accepted, self._store.state.streams)
@@ -115,10 +131,73 @@ class Monitor:
         else:
             self._bus.emit(PhaseChanged("acceptance", self._acceptance.progress))
 
+    # --- what a person asks for ---
+
+    def clear(self) -> tuple[Latched, ...]:
+        """Evidence to zero, the reference kept. Returns the alarms that were latched."""
+        accepted = self._store.state.accepted
+        self._suspicion = Suspicion()
+        self._recent.clear()
+        if accepted is not None:
+            self._streams = Streams(accepted, None)
+            self._say_evidence(self._streams)
+        self._store.update(streams=None)
+        cleared = self._alarms.clear()
+        self._say_phase()
+        return cleared
+
+    def holding(self) -> str:
+        """What is wrong at this moment, as far as it is known: a symptom or a golden mismatch; else empty."""
+        if self._suspicion.suspects:
+            return f"an alarm waits for its verdict ({self._suspicion.suspects[0].message})"
+        if self._broken_invariant:
+            return self._broken_invariant
+        if self._golden_mismatch:
+            return self._golden_mismatch
+        if self._recent and self._recent[-1].measured.symptoms:
+            return f"the newest shadow sample shows {', '.join(self._recent[-1].measured.symptoms)}"
+        return ""
+
+    def rebaseline(self) -> None:
+        """Forget the reference and start a new acceptance. Raises TidegaugeError while something is wrong."""
+        why = self.holding()
+        if why:
+            raise TidegaugeError(
+                f"no new acceptance: {why}",
+                "cure the device first (a new reference must not be taken from a wrong one), then ask again",
+            )
+        self._store.update(accepted=None, accepted_at=None, previous=None, golden=(), streams=None)
+        self._golden.forget_others()
+        self._acceptance = Acceptance(rules(self._config))
+        self._acceptance_began = monotonic()
+        self._streams, self._failed = None, False
+        self._candidates, self._golden_evidence = GoldenCandidates(), {}
+        model = self._metrics.model
+        self._metrics.acceptance.labels(model).set(0)
+        self._metrics.acceptance_failed.labels(model).set(0)
+        self.clear()
+
+    def acceptance_status(self) -> AcceptanceStatus:
+        """How far acceptance is, and when it will end at the pace it has had."""
+        state, progress = self._store.state, self._acceptance.progress
+        if state.accepted is not None:
+            return AcceptanceStatus("accepted", 1.0, None, state.accepted_at)
+        if self._failed:
+            return AcceptanceStatus("failed", progress, None, None)
+        elapsed = monotonic() - self._acceptance_began
+        whole = self._config.acceptance.samples * self._config.shadow.gap_mean
+        left = elapsed * (1 - progress) / progress if progress > 0.02 else whole * (1 - progress)
+        return AcceptanceStatus("running", progress, left, None)
+
+    def evidence(self) -> dict[str, tuple[float, float]]:
+        """Log evidence and its limit by detector; empty before anything is accepted."""
+        return {} if self._streams is None else self._streams.evidence()
+
     # --- invariants: every frame ---
 
     def _on_frame(self, event: FrameProcessed) -> None:
         alarm = invariants.check(event.done.outputs)
+        self._broken_invariant = alarm.message if alarm is not None else ""
         if alarm is not None:
             self._suspect(alarm)
 
@@ -148,14 +227,17 @@ class Monitor:
 
     def _watch(self, streams: Streams, evidence: Evidence) -> None:
         alarms = streams.update(evidence.measured.loss, self._nmse(evidence))
-        model = self._metrics.model
-        for name, (log_evidence, limit) in streams.evidence().items():
-            self._metrics.evidence.labels(model, name).set(log_evidence)
-            self._metrics.evidence_limit.labels(model, name).set(limit)
+        self._say_evidence(streams)
         if streams.changed:
             self._store.update(streams=streams.state())
         for alarm in alarms:
             self._suspect(alarm)
+
+    def _say_evidence(self, streams: Streams) -> None:
+        model = self._metrics.model
+        for name, (log_evidence, limit) in streams.evidence().items():
+            self._metrics.evidence.labels(model, name).set(log_evidence)
+            self._metrics.evidence_limit.labels(model, name).set(limit)
 
     def _nmse(self, evidence: Evidence) -> float | None:
         for errors in evidence.measured.errors:
@@ -164,11 +246,14 @@ class Monitor:
         return None
 
     def _freeze(self, accepted: Accepted) -> None:
-        golden = tuple(self._golden_of(index, e) for index, e in enumerate(self._chosen_golden()))
-        self._store.update(accepted=accepted, golden=golden, streams=None)
+        golden = tuple(
+            self._golden_of(index, e) for index, e in enumerate(self._candidates.chosen(self._config.golden.count))
+        )
+        previous = self._store.state.previous
+        self._store.update(accepted=accepted, accepted_at=stamp(), previous=None, golden=golden, streams=None)
         self._golden.forget_others()
         self._streams = Streams(accepted, None)
-        if self._previous is not None and (alarm := worse_than(self._previous, accepted)) is not None:
+        if previous is not None and (alarm := worse_than(previous, accepted)) is not None:
             self._suspect(alarm)
         for share in (0.2, 0.5):
             found = detection(
@@ -188,23 +273,8 @@ class Monitor:
     # --- golden tensors ---
 
     def _consider_as_golden(self, evidence: Evidence) -> None:
-        """Keep the first pair, the darkest and the brightest input; the first guards at once."""
-        level = _level(evidence)
-        if not self._candidates:
-            self._candidates = {"first": (level, evidence), "low": (level, evidence), "high": (level, evidence)}
+        if self._candidates.consider(evidence):
             self._store.update(golden=(self._golden_of(0, evidence),))
-            return
-        if level < self._candidates["low"][0]:
-            self._candidates["low"] = (level, evidence)
-        if level > self._candidates["high"][0]:
-            self._candidates["high"] = (level, evidence)
-
-    def _chosen_golden(self) -> list[Evidence]:
-        chosen: list[Evidence] = []
-        for _, evidence in self._candidates.values():
-            if evidence not in chosen:
-                chosen.append(evidence)
-        return chosen[: self._config.golden.count]
 
     def _golden_of(self, index: int, evidence: Evidence) -> Golden:
         sha256 = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
@@ -225,6 +295,8 @@ class Monitor:
         for side, wrong in (("device", event.device), ("reference", event.reference)):
             self._metrics.known_answer.labels(model, side, "ok").inc(event.checked - len(wrong))
             self._metrics.known_answer.labels(model, side, "mismatch").inc(len(wrong))
+        if event.checked:
+            self._golden_mismatch = "; ".join(alarm.message for alarm in event.alarms)
         for alarm in event.alarms:
             self._suspect(alarm)
         if self._suspicion.round_ended(event):
@@ -235,7 +307,7 @@ class Monitor:
     # --- from a detector's alarm to an alarm of the agent ---
 
     def _suspect(self, alarm: Alarm) -> None:
-        if alarm.detector in {each.detector for each in self._store.state.alarms}:
+        if self._alarms.is_latched(alarm.detector):
             return
         if not self._suspicion.add(alarm, monotonic()):
             return
@@ -248,7 +320,7 @@ class Monitor:
         suspects = self._suspicion.take()
         verdict = attribute(self._observables(suspects, golden))
         evidence = self._evidence_for(suspects, golden)
-        first, now, alarms = suspects[0], wall(), self._store.state.alarms
+        first = suspects[0]
         cause = Cause(
             detector=first.detector,
             verdict=verdict.fault,
@@ -256,13 +328,7 @@ class Monitor:
             evidence={key: value for each in suspects for key, value in each.evidence.items()},
             message=f"{'; '.join(each.message for each in suspects)}. {verdict.sentence}",
         )
-        alarm_id = f"{int(now)}-{self._store.state.session}-{len(alarms) + 1}-{first.detector.replace('_', '-')}"
-        latched = tuple(Latched(alarm_id, each.detector, verdict.fault, each.message, now) for each in suspects)
-        self._store.update(alarms=(*alarms, *latched))
-        self._metrics.alarm.labels(self._metrics.model, verdict.fault).set(1)
-        self._metrics.alarms.labels(self._metrics.model, verdict.fault).inc(len(suspects))
-        log.warning("alarm, verdict %s: %s", verdict.fault, cause.message)
-        self._bus.emit(AlarmRaised(alarm_id, cause, evidence))
+        self._alarms.latch([(each.detector, each.message) for each in suspects], cause, evidence)
         self._say_phase()
 
     def _observables(self, suspects: list[Alarm], golden: GoldenRoundEnded) -> Observables:
@@ -317,9 +383,3 @@ def rules(config: AgentConfig) -> AcceptanceRules:
         block=detector.block,
         alpha=detector.alpha,
     )
-
-
-def _level(evidence: Evidence) -> float:
-    """How bright an input is, for choosing golden tensors: the mean of its bytes' most significant parts is enough."""
-    data = np.frombuffer(evidence.inputs[0], np.uint8)
-    return float(data[3::4].mean()) if data.size >= 4 else float(data.mean())

@@ -14,12 +14,25 @@ from pathlib import Path
 
 import msgspec
 
-from tidegauge.agent.backoff import Backoff
+from tidegauge.agent import last_words
 from tidegauge.agent.bus import Bus
-from tidegauge.agent.config import RuntimeConfig
-from tidegauge.agent.events import FrameProcessed, PipelineDown, PipelineUp, SampleLost
+from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.events import (
+    AcceleratorDown,
+    AcceleratorSlow,
+    FrameProcessed,
+    PipelineDown,
+    PipelineUp,
+    SampleLost,
+)
+from tidegauge.agent.frames import FrameFeed, PendingFrame
+from tidegauge.agent.ladder import GiveUp, Ladder, Retry
+from tidegauge.agent.latency import SlowWatch
+from tidegauge.agent.limits import Taken, forget_old
+from tidegauge.agent.stage import DEAD, AcceleratorGone, Stage, during, symptoms_of
+from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import Worker, WorkerEnded
-from tidegauge.clocks import monotonic
+from tidegauge.clocks import Monotonic, monotonic, wall
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
@@ -29,6 +42,7 @@ from tidegauge.pipeline.messages import (
     PipelineReady,
     RunFrame,
     RunTensor,
+    SessionOpened,
     StartPipeline,
     TensorDone,
 )
@@ -46,43 +60,41 @@ class PipelineUnavailable(Exception):
     """The request could not be run: the pipeline is down, or went down under it."""
 
 
-class PendingFrame(msgspec.Struct, frozen=True):
-    """A picture waiting in a slot of the camera's ring."""
-
-    generation: int
-    slot: int
-    captured: float
-
-
 class _Request(msgspec.Struct):
     path: str
     sample_slot: int
     answer: asyncio.Future[TensorDone]
 
 
-class _Frames(msgspec.Struct, frozen=True):
-    """The camera's ring, and how to give a slot back."""
-
-    attach: AttachFrames
-    ring: Ring
-    free: Callable[[int], None]
-
-
 class PipelineService:
     """`run()` for ever. `choose_sample` decides, before a frame is run, into which sample slot it is copied (or -1)."""
 
     def __init__(
-        self, profile: Profile, runtime: RuntimeConfig, results_socket: str, bus: Bus, metrics: AgentMetrics, logs: Path
+        self,
+        profile: Profile,
+        config: AgentConfig,
+        results_socket: str,
+        store: StateStore,
+        bus: Bus,
+        metrics: AgentMetrics,
+        logs: Path,
     ) -> None:
-        self._profile, self._runtime, self._socket = profile, runtime, results_socket
+        self._profile, self._runtime, self._socket = profile, config.runtime, results_socket
+        self._supervision, self._store = config.supervision, store
         self._bus, self._metrics, self._logs = bus, metrics, logs
+        remote_log = config.capture.remote_log_file
+        self._follow = (logs / "pipeline.log", *([Path(remote_log)] if remote_log else []))
+        self._layers = last_words.names(Path(profile.artifacts))
+        self._ladder = Ladder(config.supervision)
+        self._slow = SlowWatch(config.supervision.slow_factor, store.state.latency)
+        self.stage = Stage("starting", monotonic(), self._opening_seconds)
+        self.last_run: Monotonic | None = None
         self.choose_sample: Callable[[], int] = lambda: -1
         self.generation = 0
         self.ring: Ring | None = None
         self.ready: PipelineReady | None = None
-        self._frames: _Frames | None = None
+        self._feed = FrameFeed(lambda reason: metrics.frames_dropped.labels(reason).inc())
         self._attached = -1
-        self._pending: PendingFrame | None = None
         self._requests: deque[_Request] = deque()
         self._frame_id = 0
         self._wake = asyncio.Event()
@@ -92,30 +104,29 @@ class PipelineService:
         self._down.set()
         self._pausing = asyncio.Event()
         self._up = asyncio.Event()
+        self._again = asyncio.Event()
         self._pid: int | None = None
 
     # --- what the others call ---
 
     def attach_frames(self, attach: AttachFrames, ring: Ring, free: Callable[[int], None]) -> None:
         """A camera worker has come up."""
-        self.detach_frames()
-        self._frames = _Frames(attach, ring, free)
+        self._feed.attach(attach, ring, free)
+        self._attached = -1
         self._wake.set()
 
     def detach_frames(self) -> None:
         """The camera worker is gone, and its ring with it."""
-        if self._frames is not None:
-            self._frames.ring.close()
-        self._frames = None
-        self._pending = None
+        self._feed.detach()
         self._attached = -1
+
+    @property
+    def has_camera(self) -> bool:
+        return self._feed.source is not None
 
     def offer(self, frame: PendingFrame) -> None:
         """A new picture. The newest wins: an older one still waiting is dropped and counted."""
-        if self._pending is not None:
-            self._metrics.frames_dropped.labels("pipeline_busy" if self.ready else "pipeline_down").inc()
-            self._free(self._pending)
-        self._pending = frame
+        self._feed.offer(frame, "pipeline_busy" if self.ready else "pipeline_down")
         self._wake.set()
 
     async def run_tensor(self, path: Path, sample_slot: int) -> TensorDone:
@@ -145,38 +156,117 @@ class PipelineService:
         """The worker that may hold a session now."""
         return set() if self._pid is None else {self._pid}
 
+    @property
+    def _opening_seconds(self) -> float:
+        return self._runtime.start_timeout + self._runtime.first_run_timeout
+
+    @property
+    def suspect(self) -> bool:
+        """Something hung on the C7x, and no device run has been completed since."""
+        return self._ladder.suspect
+
+    def hung_elsewhere(self) -> None:
+        """A traced run hung: the next generation is the one that is tried on a suspect C7x."""
+        self._ladder.hung()
+        self._metrics.accelerator_suspect.labels(self._metrics.model).set(1)
+
+    def try_again(self) -> None:
+        """A person has looked: an accelerator that was given up is tried again, with a new bound for the day."""
+        if self.stage.name == "stopped":
+            self._store.update(restarts=())
+            self._again.set()
+
     # --- one generation after another ---
 
     async def run(self) -> None:
-        backoff = Backoff()
         while True:
             await self._allowed.wait()
-            self.generation += 1
-            self._down.clear()
-            worker: Worker[PipelineEvent] = await Worker.start(
-                "pipeline", "tidegauge.pipeline.worker", PipelineEvent, {}, self._logs
-            )
-            hung = False
-            self._pid = worker.pid
-            try:
-                await self._serve(worker, backoff)
-            except WorkerEnded as error:
-                error.refuse_start(self.generation, INCURABLE)
-                hung = error.kind == "hung"
-                self._report_end(error)
-            finally:
-                self._forget_generation()
-                await worker.stop(at_once=hung)
-                self._pid = None
-                self._down.set()
-            if self._allowed.is_set():
-                await asyncio.sleep(backoff.delay(monotonic()))
+            ended = await self._generation()
+            if ended is None:
+                self._ladder.paused()
+                continue
+            decision = self._account_end(ended)
+            if isinstance(decision, GiveUp):
+                await self._give_up(decision, ended)
+            else:
+                self._enter("backing_off", decision.delay)
+                await asyncio.sleep(decision.delay)
 
-    def _report_end(self, error: WorkerEnded) -> None:
+    async def _generation(self) -> WorkerEnded | None:
+        """One worker from start to end; what ended it, or None where it was stopped for a capture."""
+        self.generation += 1
+        self._down.clear()
+        self._enter("starting", self._opening_seconds)
+        follower = last_words.Follower(self._follow)
+        limits = self._runtime
+        worker: Worker[PipelineEvent] = await Worker.start(
+            "pipeline",
+            "tidegauge.pipeline.worker",
+            PipelineEvent,
+            {},
+            self._logs,
+            leave=limits.stop_timeout,
+            terminate=limits.kill_timeout,
+        )
+        ended: WorkerEnded | None = None
+        self._pid = worker.pid
+        try:
+            await self._serve(worker)
+        except WorkerEnded as error:
+            error.refuse_start(self.generation, INCURABLE)
+            ended = self._with_last_layer(error, follower)
+        finally:
+            self._forget_generation()
+            how = await worker.stop(at_once=ended is not None and ended.kind.endswith("hung"), on_stuck=self._stuck)
+            self._pid = None
+            self._down.set()
+        if ended is None and how == "killed":
+            ended = WorkerEnded(
+                "stop_hung", f"the pipeline worker did not close its session in {limits.stop_timeout:g} s"
+            )
+        return ended
+
+    def _with_last_layer(self, error: WorkerEnded, follower: last_words.Follower) -> WorkerEnded:
+        layer = follower.last_layer() if error.kind in DEAD else None
+        if layer is None:
+            return error
+        name = self._layers.get(layer)
+        named = f" (`{name}`)" if name else ""
+        return WorkerEnded(error.kind, f"{error}; the last layer it began was {layer}{named}", error.failure)
+
+    def _stuck(self, sentence: str) -> None:
+        self._enter("stopped", 0.0)
+        self._metrics.accelerator_down.labels(self._metrics.model).set(1)
+        self._bus.emit(AcceleratorDown(sentence, ("hung",)))
+
+    def _account_end(self, error: WorkerEnded) -> Retry | GiveUp:
+        now, metrics, model = monotonic(), self._metrics, self._metrics.model
         log.warning("pipeline: %s", error)
-        self._metrics.inference_errors.labels(self._metrics.model).inc()
-        self._metrics.restarts.labels(self._metrics.model, error.kind).inc()
+        metrics.inference_errors.labels(model).inc()
+        metrics.restarts.labels(model, error.kind).inc()
+        restarts = (*forget_old(self._store.state.restarts, wall()), Taken(wall(), error.kind))
+        self._store.update(restarts=restarts)
+        decision = self._ladder.ended(error.kind.endswith("hung"), now, len(restarts))
+        metrics.accelerator_suspect.labels(model).set(1 if self._ladder.suspect else 0)
         self._bus.emit(PipelineDown(error.kind, str(error)))
+        return decision
+
+    async def _give_up(self, decision: GiveUp, error: WorkerEnded) -> None:
+        """Send nothing any more until a person says so; or end the agent, where it is configured to."""
+        sentence = f"{decision.sentence}; the last one: {error}"
+        self._enter("stopped", 0.0)
+        self._metrics.accelerator_down.labels(self._metrics.model).set(1)
+        self._bus.emit(AcceleratorDown(sentence, symptoms_of(error.kind)))
+        if self._supervision.exit_when_down:
+            raise AcceleratorGone(sentence, "reboot the board, then look at the worker's log and the remote log")
+        self._again.clear()
+        await self._again.wait()
+        self._ladder.forgive()
+        self._metrics.accelerator_down.labels(self._metrics.model).set(0)
+
+    def _enter(self, name: str, seconds: float) -> None:
+        """A new stage, which is to end within `seconds` (0: it has no end of its own)."""
+        self.stage = Stage(name, monotonic(), seconds)
 
     def _forget_generation(self) -> None:
         self.ready = None
@@ -189,21 +279,22 @@ class PipelineService:
             answer = self._requests.popleft().answer
             if not answer.done():
                 answer.set_exception(PipelineUnavailable("the pipeline went down"))
-        if self._pending is not None:
-            self._metrics.frames_dropped.labels("pipeline_down").inc()
-            self._free(self._pending)
-            self._pending = None
+        self._feed.drop("pipeline_down")
 
-    async def _serve(self, worker: Worker[PipelineEvent], backoff: Backoff) -> None:
+    async def _serve(self, worker: Worker[PipelineEvent]) -> None:
         start = StartPipeline(self.generation, self._profile, self._runtime.module, SAMPLE_SLOTS, self._socket)
         await worker.send(start)
-        ready, fd = await worker.receive(self._runtime.start_timeout)
+        with during("create"):
+            opened, _ = await worker.receive(self._runtime.start_timeout)
+        if not isinstance(opened, SessionOpened):
+            raise WorkerEnded("failed", "the pipeline worker answered out of turn")
+        with during("first_run"):
+            ready, fd = await worker.receive(self._runtime.first_run_timeout)
         if not isinstance(ready, PipelineReady) or fd is None:
             raise WorkerEnded("failed", "the pipeline worker answered out of turn")
         self.ring = Ring(ready.ring, fd)
         self.ready = ready
-        self._up.set()
-        backoff.started(monotonic())
+        self._proven()
         log.info("pipeline: %s is up, offloaded to %s", ready.runtime, ready.offload.provider)
         self._bus.emit(PipelineUp(ready))
         while not self._pausing.is_set():
@@ -211,7 +302,17 @@ class PipelineService:
             if not await self._run_next(worker):
                 self._wake.clear()
                 await self._woken(worker)
+        self._enter("paused", 0.0)
         self._metrics.restarts.labels(self._metrics.model, "capture").inc()
+
+    def _proven(self) -> None:
+        """The new generation has completed device runs: its warm-up."""
+        now = monotonic()
+        self._up.set()
+        self.last_run = now
+        self._ladder.proven(now)
+        self._metrics.accelerator_suspect.labels(self._metrics.model).set(0)
+        self._enter("running", self._runtime.run_timeout)
 
     async def _woken(self, worker: Worker[PipelineEvent]) -> None:
         """Wait for work, for a pause, or for the worker's unexpected end."""
@@ -231,7 +332,7 @@ class PipelineService:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _attach(self, worker: Worker[PipelineEvent]) -> None:
-        frames = self._frames
+        frames = self._feed.source
         if frames is not None and frames.attach.generation != self._attached:
             await worker.send(frames.attach, frames.ring.fd)
             self._attached = frames.attach.generation
@@ -241,10 +342,10 @@ class PipelineService:
         if self._requests:
             await self._run_request(worker, self._requests.popleft())
             return True
-        frame, self._pending = self._pending, None
+        frame = self._feed.take()
         if frame is None:
             return False
-        if self._frames is None or frame.generation != self._frames.attach.generation:
+        if not self._feed.is_present(frame):
             self._metrics.frames_dropped.labels("stale_generation").inc()
             return True
         self._frame_id += 1
@@ -258,7 +359,7 @@ class PipelineService:
             return True
         if not isinstance(done, FrameDone):
             raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
-        self._free(frame)
+        self._feed.free(frame)
         self._account(done)
         self._bus.emit(FrameProcessed(done))
         return True
@@ -273,6 +374,7 @@ class PipelineService:
             raise
         if not isinstance(done, TensorDone):
             raise WorkerEnded("failed", f"the pipeline worker answered a tensor with {type(done).__name__}")
+        self._progressed()
         if not request.answer.done():
             request.answer.set_result(done)
 
@@ -280,11 +382,16 @@ class PipelineService:
         metrics, model = self._metrics, self._metrics.model
         metrics.inferences.labels(model).inc()
         metrics.inference_seconds.labels(model).observe(done.device_seconds)
-        metrics.progress.labels(model).set(monotonic())
+        self._progressed()
+        present = self._slow.update(done.device_seconds)
+        if self._slow.reference != self._store.state.latency:
+            self._store.update(latency=self._slow.reference)
+        if present is not None and self._slow.reference is not None:
+            self._bus.emit(AcceleratorSlow(present, self._slow.reference))
         for stats in done.outputs[: metrics.outputs_limit]:
             metrics.saturated.labels(model, stats.name, "low").set(stats.low_share)
             metrics.saturated.labels(model, stats.name, "high").set(stats.high_share)
 
-    def _free(self, frame: PendingFrame) -> None:
-        if self._frames is not None and frame.generation == self._frames.attach.generation:
-            self._frames.free(frame.slot)
+    def _progressed(self) -> None:
+        self.last_run = monotonic()
+        self._metrics.progress.labels(self._metrics.model).set(self.last_run)

@@ -23,7 +23,6 @@ from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
 
-
 #: A smaller step of the progress is not worth a message.
 PROGRESS_STEP = 0.01
 

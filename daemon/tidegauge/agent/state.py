@@ -14,7 +14,7 @@ import msgspec
 
 from tidegauge.agent.limits import Taken
 from tidegauge.agent.streams import StreamsState
-from tidegauge.clocks import wall
+from tidegauge.clocks import Stamp, wall
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.files import write_durably
 
@@ -42,8 +42,29 @@ class Latched(msgspec.Struct, frozen=True):
     wall: float
 
 
+class TraceSize(msgspec.Struct, frozen=True):
+    """What a whole capture took on this board: trace files by name and size in bytes, seconds from pause to proof.
+
+    It belongs to the artifacts and the trace level it was measured with.
+    """
+
+    artifacts: str
+    debug_level: int
+    files: dict[str, int]
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
+
+
 class AgentState(msgspec.Struct, frozen=True):
-    """`artifacts`, `model`, `reference`: what the reference and the evidence belong to; on a change they are void."""
+    """`artifacts`, `model`, `reference`: what the reference and the evidence belong to; on a change they are void.
+
+    `previous`: the reference before such a change, to compare the new one with. `restarts`: replaced generations of the
+    pipeline worker, for the bound a day. `latency`: median seconds of a device run, as at first.
+    `capturing`: id of a capture under way, empty for none.
+    """
 
     version: int = VERSION
     session: int = 0
@@ -51,10 +72,16 @@ class AgentState(msgspec.Struct, frozen=True):
     model: str = ""
     reference: str = ""
     accepted: Accepted | None = None
+    accepted_at: Stamp | None = None
+    previous: Accepted | None = None
     golden: tuple[Golden, ...] = ()
     streams: StreamsState | None = None
     alarms: tuple[Latched, ...] = ()
     captures: tuple[Taken, ...] = ()
+    restarts: tuple[Taken, ...] = ()
+    latency: float | None = None
+    capturing: str = ""
+    traces: TraceSize | None = None
 
 
 class StateStore:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tidegauge.agent import orphans
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.channel import AgentChannel, BadMessage, ChannelClosed
 from tidegauge.pipeline.messages import Failed, Stop
@@ -23,6 +24,8 @@ In = TypeVar("In")
 #: Seconds a worker gets to leave by itself, then after SIGTERM. A killed TIDL process leaks, so the first is generous.
 LEAVE_SECONDS = 3.0
 TERMINATE_SECONDS = 1.5
+#: A process that is still there so long after SIGKILL is in an uninterruptible call of a driver (state D).
+KILLED_SECONDS = 2.0
 
 
 class WorkerEnded(Exception):
@@ -49,18 +52,42 @@ class StartRefused(TidegaugeError):
 class Worker(Generic[In]):
     """A running worker process with its channel."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, channel: AgentChannel[In]) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: asyncio.subprocess.Process,
+        channel: AgentChannel[In],
+        record: Path | None = None,
+        leave: float = LEAVE_SECONDS,
+        terminate: float = TERMINATE_SECONDS,
+    ) -> None:
         self.name = name
         self._process = process
         self._channel = channel
+        self._record = record
+        self._leave, self._terminate = leave, terminate
 
     @classmethod
     async def start(
-        cls, name: str, module: str, accepts: Any, environment: Mapping[str, str], log_folder: Path
+        cls,
+        name: str,
+        module: str,
+        accepts: Any,
+        environment: Mapping[str, str],
+        log_folder: Path,
+        *,
+        leave: float = LEAVE_SECONDS,
+        terminate: float = TERMINATE_SECONDS,
     ) -> Worker[In]:
+        """Start it, and note its pid beside its log, so that a later agent finds it if this one is killed.
+
+        `leave`, `terminate`: seconds to end after Stop and after SIGTERM.
+        """
         process, channel = await spawn(module, accepts, environment=environment, log=log_folder / f"{name}.log")
         log.info("%s worker started, pid %d", name, process.pid)
-        return cls(name, process, channel)
+        record = log_folder / f"{name}{orphans.SUFFIX}"
+        orphans.note(record, process.pid)
+        return cls(name, process, channel, record, leave, terminate)
 
     @property
     def pid(self) -> int:
@@ -96,29 +123,49 @@ class Worker(Generic[In]):
         how = f"signal {-code}" if code < 0 else f"code {code}"
         return WorkerEnded("exited", f"the {self.name} worker ended with {how}; see {self.name}.log")
 
-    async def stop(self, *, at_once: bool = False) -> None:
+    async def stop(self, *, at_once: bool = False, on_stuck: Callable[[str], None] | None = None) -> str:
         """End the process: by Stop, then SIGTERM, then SIGKILL, each with its deadline; `at_once` starts at SIGTERM.
 
-        Returns when the process is gone. A process that even SIGKILL doesn't end (state D) is waited for: starting a
-        second one beside it on the same accelerator would make things worse.
+        Returns when the process is gone: "left", "terminated" or "killed". A process that even SIGKILL doesn't end
+        (state D) is waited for, after `on_stuck` was told in a sentence: starting a second one beside it on the same
+        accelerator would make things worse.
         """
+        how = "left"
         try:
             if self._process.returncode is None and not at_once:
                 try:
                     await self._channel.send(Stop())
-                    await asyncio.wait_for(self._process.wait(), LEAVE_SECONDS)
+                    await asyncio.wait_for(self._process.wait(), self._leave)
                 except (ChannelClosed, TimeoutError):
                     pass  # it didn't listen: the next step doesn't ask
             if self._process.returncode is None:
+                how = "terminated"
                 self._signal(self._process.terminate)
                 try:
-                    await asyncio.wait_for(self._process.wait(), TERMINATE_SECONDS)
+                    await asyncio.wait_for(self._process.wait(), self._terminate)
                 except TimeoutError:
+                    how = "killed"
                     log.warning("%s worker ignored SIGTERM: killing it", self.name)
                     self._signal(self._process.kill)
-                    await self._process.wait()
+                    await self._killed(on_stuck)
         finally:
             self._channel.close()
+        if self._record is not None:
+            self._record.unlink(missing_ok=True)
+        return how
+
+    async def _killed(self, on_stuck: Callable[[str], None] | None) -> None:
+        try:
+            await asyncio.wait_for(self._process.wait(), KILLED_SECONDS)
+        except TimeoutError:
+            sentence = (
+                f"the {self.name} worker, pid {self.pid}, does not end on SIGKILL: it hangs in a driver (state D);"
+                " no new one is started beside it; reboot the board"
+            )
+            log.error("%s", sentence)
+            if on_stuck is not None:
+                on_stuck(sentence)
+            await self._process.wait()
 
     @staticmethod
     def _signal(send: Any) -> None:

@@ -140,6 +140,10 @@ class OutputStats(msgspec.Struct, frozen=True):
     high_share: float
 
 
+class SessionOpened(Message):
+    """The device session exists; its first run comes next. Each has a deadline of its own."""
+
+
 class PipelineReady(Message):
     """Comes with the file descriptor of the sample ring (see `layout.SampleLayout`)."""
 
@@ -186,7 +190,7 @@ class TensorDone(Message):
 
 
 PipelineCommand = StartPipeline | AttachFrames | RunFrame | RunTensor | Stop
-PipelineEvent = PipelineReady | FrameDone | FrameSkipped | TensorDone | Failed
+PipelineEvent = SessionOpened | PipelineReady | FrameDone | FrameSkipped | TensorDone | Failed
 
 
 # --- shadow -----------------------------------------------------------------------------------------------------
@@ -301,4 +305,4 @@ class TraceDone(Message):
 
 
 TraceCommand = StartTrace | Stop
-TraceEvent = TraceDone | Failed
+TraceEvent = SessionOpened | TraceDone | Failed

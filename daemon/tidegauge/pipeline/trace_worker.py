@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tidegauge.pipeline.channel import Channel
-from tidegauge.pipeline.messages import StartTrace, Stop, TraceCommand, TraceDone
+from tidegauge.pipeline.messages import SessionOpened, StartTrace, Stop, TraceCommand, TraceDone
 from tidegauge.pipeline.process import (
     FailureKind,
     WorkerFault,
@@ -36,6 +36,7 @@ def body(channel: Channel[TraceCommand]) -> None:
         )
     with device_session(start.profile, start.module, start.debug_level) as session:
         tensors = read_tensors(Path(start.input_path), session.inputs)
+        channel.send(SessionOpened())
         if withdrawn(channel):
             return
         seconds, outputs = timed_run(session, tensors)

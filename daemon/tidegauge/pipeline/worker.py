@@ -26,6 +26,7 @@ from tidegauge.pipeline.messages import (
     PipelineReady,
     RunFrame,
     RunTensor,
+    SessionOpened,
     StartPipeline,
     Stop,
     TensorDone,
@@ -191,6 +192,7 @@ def body(channel: Channel[PipelineCommand]) -> None:
     start: StartPipeline = first_command(channel, StartPipeline)
     with device_session(start.profile, start.module, 0) as session:
         check_profile(start.profile, session)
+        channel.send(SessionOpened())
         warm_up(start.profile, session)
         offload = proven_offload(session)
         ring = RingSpec(start.sample_slots, sample_layout(session.inputs, session.outputs).nbytes)

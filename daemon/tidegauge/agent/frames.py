@@ -1,0 +1,73 @@
+"""The newest picture of the camera, and its ring: what the pipeline is fed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tidegauge.pipeline.messages import AttachFrames
+from tidegauge.pipeline.ring import Ring
+
+
+class PendingFrame(msgspec.Struct, frozen=True):
+    """A picture waiting in a slot of the camera's ring."""
+
+    generation: int
+    slot: int
+    captured: float
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """The camera's ring, and how to give a slot back."""
+
+    attach: AttachFrames
+    ring: Ring
+    free: Callable[[int], None]
+
+
+class FrameFeed:
+    """Holds at most one picture, the newest. `dropped(reason)` is told of each that is given up."""
+
+    def __init__(self, dropped: Callable[[str], None]) -> None:
+        self._dropped = dropped
+        self._pending: PendingFrame | None = None
+        self.source: _Source | None = None
+
+    def attach(self, attach: AttachFrames, ring: Ring, free: Callable[[int], None]) -> None:
+        """A camera worker has come up."""
+        self.detach()
+        self.source = _Source(attach, ring, free)
+
+    def detach(self) -> None:
+        """The camera worker is gone, and its ring with it."""
+        if self.source is not None:
+            self.source.ring.close()
+        self.source = None
+        self._pending = None
+
+    def offer(self, frame: PendingFrame, reason: str) -> None:
+        """A new picture. The newest wins: an older one still waiting is dropped for `reason`."""
+        self.drop(reason)
+        self._pending = frame
+
+    def drop(self, reason: str) -> None:
+        """Give up the waiting picture, if there is one."""
+        if self._pending is not None:
+            self._dropped(reason)
+            self.free(self._pending)
+            self._pending = None
+
+    def take(self) -> PendingFrame | None:
+        """The waiting picture, or None."""
+        frame, self._pending = self._pending, None
+        return frame
+
+    def is_present(self, frame: PendingFrame) -> bool:
+        """Whether the camera that took it is still attached."""
+        return self.source is not None and frame.generation == self.source.attach.generation
+
+    def free(self, frame: PendingFrame) -> None:
+        """Give its slot back to the camera, unless that is gone."""
+        if self.source is not None and self.is_present(frame):
+            self.source.free(frame.slot)

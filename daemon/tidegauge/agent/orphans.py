@@ -1,0 +1,68 @@
+"""Workers that outlived an agent which was killed: found by pid and start time, and ended before new ones are started.
+
+A worker leaves when its agent dies (PR_SET_PDEATHSIG), but one that hangs in the C7x can't; a second session beside it
+would hang too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".pid"
+#: Seconds to end after the parent's death, and after SIGTERM (a traced run that is under way is finished first).
+LEAVE_SECONDS = 3.0
+POLL_SECONDS = 0.05
+
+
+def note(record: Path, pid: int) -> None:
+    """Remember a process. Its start time tells it from a later one with the same pid."""
+    started = start_time(pid)
+    if started is not None:
+        record.write_text(f"{pid} {started}")
+
+
+def start_time(pid: int) -> str | None:
+    """Clock ticks since boot at which a live process started (proc(5), field 22); None where there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def live(folder: Path) -> list[tuple[Path, int]]:
+    """Records in `folder` whose process still lives, with its pid. Others are deleted."""
+    found = []
+    for record in sorted(folder.glob(f"*{SUFFIX}")):
+        pid, _, started = record.read_text().partition(" ")
+        if pid.isdecimal() and start_time(int(pid)) == started:
+            found.append((record, int(pid)))
+        else:
+            record.unlink()
+    return found
+
+
+async def end_all(folder: Path) -> int:
+    """End all that are noted in `folder`; returns how many there were. Waits for one that SIGKILL doesn't end."""
+    orphans = live(folder)
+    for _, pid in orphans:
+        log.warning("a worker of an earlier agent still runs, pid %d: ending it", pid)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for _, pid in live(folder):
+            with contextlib.suppress(ProcessLookupError):  # it ended in this very moment
+                os.kill(pid, number)
+        waited = 0.0
+        while live(folder) and waited < LEAVE_SECONDS:
+            await asyncio.sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+    while left := live(folder):
+        log.error("pid %d does not end on SIGKILL (state D): waiting; reboot the board", left[0][1])
+        await asyncio.sleep(LEAVE_SECONDS)
+    return len(orphans)
