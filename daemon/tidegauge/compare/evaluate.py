@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import Rounding
+from tidegauge.compare.distributions import histogram, profiles
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
 from tidegauge.compare.reference import GROUP_BYTES, Reference
@@ -26,7 +27,7 @@ Array = NDArray[Any]
 EXPLAINS = 1.5
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
-_BINS, _PROFILE_BINS, _SAMPLE = 48, 64, 1 << 16
+_PIECE = 1 << 18
 
 
 @dataclass
@@ -269,7 +270,7 @@ def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgr
         values = work.reference.local(tried, merged)
         for name in tried:
             layer = work.by_twin[name]
-            noise = float(np.mean(np.square(values[name].astype(np.float64) - float_local[name])))
+            noise = _mean_square(values[name], float_local[name])
             if _judge(work, layer, values[name], label, rounding[name]):
                 best[name], layer.weight_noise = values[name], noise
             if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
@@ -342,50 +343,28 @@ def _clipping(encoding: Encoding, value: Array, floor: float) -> tuple[float, fl
     return outside.size / value.size, float(np.dot(lost, lost)) / value.size / floor
 
 
+def _mean_square(a: Array, b: Array) -> float:
+    difference = _float32(a.reshape(-1)) - _float32(b.reshape(-1))
+    return float(np.dot(difference, difference)) / difference.size
+
+
+def _off(encoding: Encoding, codes: Array, value: Array) -> tuple[float, float]:
+    """Shares of codes that differ from the predicted ones by one, and by more."""
+    one = more = 0
+    for first in range(0, codes.size, _PIECE):
+        part = slice(first, first + _PIECE)
+        distance = np.abs(codes[part].astype(np.int32) - encoding.codes(value[part]))
+        one += int(np.count_nonzero(distance == 1))
+        more += int(np.count_nonzero(distance > 1))
+    return one / codes.size, more / codes.size
+
+
 def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
     """Predict the codes from the local reference; and what the report draws."""
     if layer.encoding is None or layer.local_sums is None:
         return
     codes = work.codes(layer)
     if layer.encoding.integer:
-        distance = np.abs(codes.astype(np.int32) - layer.encoding.codes(value))
-        layer.off_by_one = float(np.count_nonzero(distance == 1) / distance.size)
-        layer.off_by_more = float(np.count_nonzero(distance > 1) / distance.size)
-    layer.profiles = _profiles(layer.local_sums, layer.floor, planes(codes.shape))
-    layer.histogram = _histogram(layer.encoding, codes, value)
-
-
-def _profiles(sums: Sums, floor: float, shape: tuple[int, int, int]) -> Profiles | None:
-    if sums.row_d2 is None or sums.column_d2 is None or sums.channel_d2 is None or floor <= 0:
-        return None
-    channels, height, width = shape
-    return Profiles(
-        rows=_binned(sums.row_d2 / (channels * width * floor)),
-        columns=_binned(sums.column_d2 / (channels * height * floor)),
-        channels=_binned(sums.channel_d2 / (height * width * floor)),
-    )
-
-
-def _binned(values: NDArray[np.float64]) -> tuple[float, ...]:
-    bins = min(_PROFILE_BINS, values.size)
-    edges = np.linspace(0, values.size, bins + 1).astype(int)
-    means = np.add.reduceat(values, edges[:-1]) / np.diff(edges)
-    return tuple(float(f"{value:.4g}") for value in means)
-
-
-def _histogram(encoding: Encoding, codes: Array, value: Array) -> Histogram | None:
-    stride = max(1, codes.size // _SAMPLE)
-    device = encoding.values(codes.reshape(-1)[::stride])
-    local = value.reshape(-1)[::stride]
-    device, local = device[np.isfinite(device)], local[np.isfinite(local)]
-    if not device.size or not local.size:
-        return None
-    low, high = float(min(device.min(), local.min())), float(max(device.max(), local.max()))
-    span = high - low
-    if span <= 1e-6 * max(abs(low), abs(high)):
-        return None
-    counts = []
-    for side in (device, local):
-        place = np.minimum((side.astype(np.float64) - low) / span * _BINS, _BINS - 1).astype(np.int64)
-        counts.append(tuple(int(n) for n in np.bincount(place, minlength=_BINS)))
-    return Histogram(low, high, counts[0], counts[1])
+        layer.off_by_one, layer.off_by_more = _off(layer.encoding, codes.reshape(-1), value.reshape(-1))
+    layer.profiles = profiles(layer.local_sums, layer.floor, planes(codes.shape))
+    layer.histogram = histogram(layer.encoding, codes, value)

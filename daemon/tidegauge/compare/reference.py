@@ -21,7 +21,7 @@ from tidegauge.compare.model import Model, reads
 Array = NDArray[Any]
 
 #: Bytes of float32 values of the traced tensors of one group.
-GROUP_BYTES = 64 * 1024 * 1024
+GROUP_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.virtualboard.faults import Fault, eligible_layers
+from tidegauge.virtualboard.faults import INSIDE, KINDS, Fault, eligible_layers
 from unit.compare.lab import MODELS, OPTIONS, Board, build, picture
 
 CAUSES = {
@@ -34,15 +34,17 @@ def test_a_healthy_run_has_no_culprit(board: Board) -> None:
         answer = board.compare(value=picture(board.shape, seed))
         assert answer.culprits == () and answer.recovered == (), answer.sentence
         assert answer.exit_code == 0 and answer.coverage.share == 1.0
+        assert answer.findings == ()
         assert {layer.verdict for layer in answer.layers} == {"healthy"}
         assert max(layer.excess or 0.0 for layer in answer.layers) < 3.0  # far below the threshold of ten
 
 
 def test_every_fault_is_named_with_its_cause(board: Board) -> None:
-    """A third of the layers for each kind; together the twelve boards cover them all several times."""
+    """A quarter of the layers for each kind; together the twelve boards cover them all several times."""
     tried = right = 0
-    for number, (kind, layers) in enumerate(eligible_layers(board.artifacts).items()):
-        for layer in layers[number % 3 :: 3]:
+    eligible = eligible_layers(board.artifacts)
+    for number, kind in enumerate(kind for kind in KINDS if kind in CAUSES):
+        for layer in eligible[kind][number % 4 :: 4]:
             answer = board.compare([Fault(layer, kind)])
             named = answer.culprits or answer.recovered
             assert [culprit.layer for culprit in named] == [layer], f"{kind} on {layer}: {answer.sentence}"
@@ -51,6 +53,24 @@ def test_every_fault_is_named_with_its_cause(board: Board) -> None:
             if layer not in TINY:
                 assert named[0].cause in CAUSES[kind], f"{kind} on {layer}: {answer.sentence}"
     assert tried >= 10 and right / tried > 0.9
+
+
+@pytest.mark.parametrize("options", ["8 bit", "16 bit"])
+def test_faults_inside_the_arithmetic_blame_their_layer(tmp_path: Path, options: str) -> None:
+    """Wrong weights, bias, accumulator or shift: kinds that no cause was written for."""
+    board = build(tmp_path, "segmenter", options)
+    eligible = eligible_layers(board.artifacts)
+    for kind in sorted(INSIDE):
+        for layer in eligible[kind][::2]:
+            answer = board.compare([Fault(layer, kind)])
+            assert [c.layer for c in (*answer.culprits, *answer.recovered)] == [layer], f"{kind} on {layer}"
+
+
+def test_codes_off_by_one_are_a_note_not_a_culprit(tmp_path: Path) -> None:
+    board = build(tmp_path, "segmenter")
+    answer = board.compare([Fault("e2", "rounding")])
+    assert answer.exit_code == 0 and answer.culprits == ()
+    assert [f.kind for f in answer.findings] == ["off_by_one"] and "e2" in answer.findings[0].sentence
 
 
 def test_two_faults_are_both_named(tmp_path: Path) -> None:
