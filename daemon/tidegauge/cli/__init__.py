@@ -15,9 +15,12 @@ from tidegauge.errors import TidegaugeError
 COMMANDS = {
     "agent": "tidegauge.cli.agent",
     "bundle": "tidegauge.cli.bundle",
+    "check": "tidegauge.cli.check",
     "collector": "tidegauge.cli.collector",
     "compare": "tidegauge.cli.compare",
     "demo": "tidegauge.cli.demo",
+    "evaluate": "tidegauge.cli.evaluate",
+    "inspect": "tidegauge.cli.inspect",
     "version": "tidegauge.cli.version",
     "virtualboard": "tidegauge.cli.virtualboard",
 }

@@ -34,7 +34,7 @@ _ROLES: tuple[tuple[Role, re.Pattern[str]], ...] = (
     ("proto", re.compile(r"(?P<sub>).*(?:qparams|quant_params)\.prototxt")),
     ("allowed_nodes", re.compile(r"(?P<sub>)allowedNode\.txt")),
     ("metadata", re.compile(r"(?P<sub>)onnxrtMetaData\.txt")),
-    ("yaml", re.compile(r"(?P<sub>)(?:param|config|result|dataset)\.yaml")),
+    ("yaml", re.compile(r"(?P<sub>)param\.yaml")),
     ("compile_log", re.compile(r"(?P<sub>)(?:run|compile)\.log")),
 )
 

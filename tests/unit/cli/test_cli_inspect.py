@@ -1,0 +1,119 @@
+"""`tidegauge inspect` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidegauge.cli.inspect import command
+from tidegauge.errors import TidegaugeError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Path:
+    named = os.environ.get("TIDEGAUGE_SAMPLES")
+    folder = Path(named) if named else ROOT.parent / "shared" / "samples"
+    if not folder.is_dir():
+        pytest.skip(f"no samples of real TIDL compiles: neither TIDEGAUGE_SAMPLES nor {folder}")
+    return folder
+
+
+def run(*arguments: str, columns: int = 100) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(command, arguments)
+
+
+def test_a_real_compile_fits_one_hundred_columns(samples: Path) -> None:
+    folder = str(samples / "am62a-yolox-s-int16-tools-10_00_08")
+    told = run(folder)
+    assert told.exit_code == 0
+    lines = told.output.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 100
+    for words in (
+        "tools 10_00_08_00, firmware 10_00_02_00",
+        "271 on the C7x in 1 sub-graph, 0 on the CPU",
+        "9 names of the 16-bit or deny lists",
+        "2  Convolution       1                12x320x320  int16    602.0    -48.65   48.73    0.62 steps",
+    ):
+        assert words in told.output, words
+    wide = run(folder, columns=160).output
+    assert max(len(line.rstrip()) for line in wide.splitlines()) <= 160
+    assert "725.8" in wide
+    assert "Convolution" not in run(folder, "--no-layers").output
+
+
+def test_json_holds_everything(samples: Path) -> None:
+    told = run(str(samples / "am62a-yolox-s-int16-tools-10_00_08"), "--json")
+    data = json.loads(told.output)
+    assert len(data["networks"][0]["layers"]) == 122
+    assert data["networks"][0]["layers"][2]["weight_relative"] == 0.080038
+    assert data["simulation"]["microseconds"] == 367462.84
+
+
+def test_a_temp_dir_finds_the_descriptor_beside_it(samples: Path, tmp_path: Path) -> None:
+    real = samples / "am62a-yolox-s-int16-tools-10_00_08"
+    (tmp_path / "tempDir").symlink_to(real / "tempDir")
+    (tmp_path / "subgraph_0_tidl_io_1.bin").write_bytes((real / "artifacts/subgraph_0_tidl_io_1.bin").read_bytes())
+    told = json.loads(run(str(tmp_path / "tempDir"), "--json").output)
+    assert told["what"] == ["artifacts", "tempDir"]
+    assert told["networks"][0]["descriptor"]["inputs"][0]["name"] == "input"
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (
+            "issue66_am62a_tflite_size_mismatch.txt",
+            ["descriptor_size", "31 of 38 nodes in 2 sub-graphs", "compile with"],
+        ),
+        ("gstplugins216_onnx_start.txt", ["host ready", "no line names a fault"]),
+    ],
+)
+def test_a_log(samples: Path, file: str, words: list[str]) -> None:
+    told = run(str(samples / "logs" / file))
+    assert told.exit_code == 0
+    for word in words:
+        assert word in told.output
+
+
+def test_a_damaged_file_is_named_with_its_cure(samples: Path, tmp_path: Path) -> None:
+    real = (samples / "am62a-yolox-s-int16-tools-10_00_08/artifacts/subgraph_0_tidl_io_1.bin").read_bytes()
+    (tmp_path / "subgraph_0_tidl_io_1.bin").write_bytes(real[:5000])
+    told = run(str(tmp_path))
+    assert told.exit_code == 2
+    text = " ".join(told.output.split())
+    assert "damaged subgraph_0_tidl_io_1.bin: tidl_io_1.bin: 5000 bytes are no release's descriptor" in text
+    assert "Copy it again, whole" in text
+
+
+def test_a_truncated_trace_and_its_layer(samples: Path, tmp_path: Path) -> None:
+    name = "C7x_1_tidl_trace_subgraph_0_0002_0001_0001_00001_00012_00320x00320.y"
+    (tmp_path / name).write_bytes(b"")
+    os.truncate(tmp_path / name, 12 * 320 * 320 * 2 - 2)
+    (tmp_path / "remote_log.txt").write_text("[C7x_1 ]      4.300000 s: Processing Layer # -    3\n")
+    told = run(str(tmp_path), "--artifacts", str(samples / "am62a-yolox-s-int16-tools-10_00_08"))
+    assert told.exit_code == 2
+    assert "1 truncated, 118 missing" in told.output
+    assert "2457598   2457600  truncated" in told.output
+    assert "last layer  3 3 (begun, not ended" in told.output, "layer 3 writes the tensor called 3"
+
+
+def test_what_is_nothing_of_tidl_s(tmp_path: Path) -> None:
+    for path, words in ((tmp_path, "no file of a TIDL compile"), (tmp_path / "no", "does not exist")):
+        answer = run(str(path))
+        assert isinstance(answer.exception, TidegaugeError)
+        assert words in str(answer.exception)
+        assert answer.exception.cure
+
+
+def test_markup_and_escapes_in_files_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("VX_ZONE_ERROR: \x1b[31m[red]boom\x07\n")
+    told = run(str(tmp_path))
+    assert "\x1b[31m" not in told.output
+    assert "\x07" not in told.output
+    assert "[red]boom" in told.output
