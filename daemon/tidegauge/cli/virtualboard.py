@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.virtualboard import remote_log
+from tidegauge.virtualboard import core, failures, remote_log
 from tidegauge.virtualboard.faults import ALL_KINDS, eligible, parse
 from tidegauge.virtualboard.network import DTYPES, load_artifacts
-from tidegauge.virtualboard.state import VARIABLE, BoardState, board_folder, inject
+from tidegauge.virtualboard.state import VARIABLE, BoardState, board_folder, fail, inject, reboot
 
 Array = NDArray[Any]
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -131,7 +131,7 @@ def _tensors(path: Path, inputs: list[str]) -> dict[str, Array]:
 @click.option("--input", "source", required=True, type=_FILE, help="Input tensor (.npy, or .npz by input name).")
 @click.option("--output", required=True, type=_FOLDER, help="Folder for outputs, traces and the remote log.")
 @click.option("--debug-level", type=click.IntRange(0, 6), default=0, show_default=True, help="3 and 4 dump traces.")
-@click.option("--fault", "faults", multiple=True, metavar="LAYER:KIND[:AMOUNT]", help=f"Kinds: X.")
+@click.option("--fault", "faults", multiple=True, metavar="LAYER:KIND[:AMOUNT]", help=f"Kinds: {', '.join(ALL_KINDS)}.")
 def run_command(
     artifacts: Path, model: Path, source: Path, output: Path, debug_level: int, faults: tuple[str, ...]
 ) -> None:
@@ -220,24 +220,81 @@ def layers_command(artifacts: Path, as_json: bool) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
+_FAIL = click.option(
+    "--fail",
+    "failing",
+    multiple=True,
+    metavar="NAME[:AMOUNT]",
+    help="Switch a failure on; may be repeated. `tidegauge virtualboard failures` lists them.",
+)
+
+
 @command.command("init")
 @click.argument("folder", type=_FOLDER)
 @click.option("--trace-folder", type=_FOLDER, default=Path("/tmp"), show_default=True, help="Where the C7x dumps.")
 @click.option(
     "--trace-op-seconds", type=float, default=0.0, show_default=True, help="Pause a file operation; real: 0.01."
 )
-def init_command(folder: Path, trace_folder: Path, trace_op_seconds: float) -> None:
-    """Make a board: a healthy one, in the new folder FOLDER."""
+@_FAIL
+def init_command(folder: Path, trace_folder: Path, trace_op_seconds: float, failing: tuple[str, ...]) -> None:
+    """Make a board in the new folder FOLDER: a healthy one, or one with failures."""
     if (folder / "board.json").exists():
         raise TidegaugeError(f"{folder} is a board already", "name a new folder")
-    BoardState(trace_folder=str(trace_folder.absolute()), trace_op_seconds=trace_op_seconds).save(folder)
+    BoardState(
+        trace_folder=str(trace_folder.absolute()),
+        trace_op_seconds=trace_op_seconds,
+        failures=tuple(failures.parse(text) for text in failing),
+    ).save(folder)
     click.echo(f"export {VARIABLE}={folder.absolute()}")
 
 
 @command.command("inject")
 @click.argument("faults", nargs=-1, metavar="[LAYER:KIND[:AMOUNT]]...")
+@_FAIL
 @click.option("--artifacts", type=_FOLDER, help="Check the faults against these artifacts first.")
-def inject_command(faults: tuple[str, ...], artifacts: Path | None) -> None:
-    """Replace the faults of the board in TIDEGAUGE_VIRTUALBOARD; no fault heals it."""
-    state = inject(board_folder(), [parse(text) for text in faults], artifacts)
-    click.echo(f"{len(state.faults)} faults")
+def inject_command(faults: tuple[str, ...], failing: tuple[str, ...], artifacts: Path | None) -> None:
+    """Replace the faults and failures of the board in TIDEGAUGE_VIRTUALBOARD; none heals it.
+
+    A hung C7x and leaked memory stay until `tidegauge virtualboard reboot`.
+    """
+    folder = board_folder()
+    wanted = [failures.parse(text) for text in failing]
+    inject(folder, [parse(text) for text in faults], artifacts)
+    state = fail(folder, wanted)
+    click.echo(f"{len(state.faults)} faults, {len(state.failures)} failures")
+
+
+@command.command("failures")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of Markdown.")
+def failures_command(as_json: bool) -> None:
+    """List every failure mode: what it does, what its amount means, and where it comes from."""
+    if as_json:
+        listed = [{"name": name} | msgspec.to_builtins(mode) for name, mode in failures.MODES.items()]
+        click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
+        return
+    click.echo("| name | what happens | amount (default) | source |\n|---|---|---|---|")
+    for name, mode in failures.MODES.items():
+        amount = f"{mode.amount} ({mode.default:g})" if mode.amount else "–"
+        click.echo(f"| `{name}` | {mode.does} | {amount} | {mode.source} |")
+
+
+@command.command("heap")
+@click.argument("folder", required=False, type=_FOLDER)
+def heap_command(folder: Path | None) -> None:
+    """Print what is free on the board, as vx_app_heap_stats.out does, and which sessions hold the rest."""
+    now = core.CoreState.load(folder or board_folder())
+    click.echo(f"C7x heap: {now.c7x_free} of {core.C7X_HEAP_BYTES} bytes free, {now.leaked_bytes} leaked by creates")
+    click.echo(f"shared heap: {now.shared_free} of {core.SHARED_HEAP_BYTES} bytes free")
+    orphans = now.orphans()
+    for held in now.sessions:
+        fate = "dead: lost until reboot" if held in orphans else "alive"
+        click.echo(f"pid {held.pid} ({fate}): {held.c7x_bytes} C7x, {held.shared_bytes} shared")
+    if now.hung:
+        click.echo(f"the C7x hangs since a {now.hung}: reboot")
+
+
+@command.command("reboot")
+@click.argument("folder", required=False, type=_FOLDER)
+def reboot_command(folder: Path | None) -> None:
+    """Switch the board off and on: memory, hang, semaphores, trace globals and trace folder are as new."""
+    reboot(folder or board_folder())

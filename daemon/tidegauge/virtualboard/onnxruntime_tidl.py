@@ -13,7 +13,6 @@ onnxruntime_inference_collection.py) and onnxrt_ep.cpp of SDK 11.1.
 from __future__ import annotations
 
 import os
-import struct
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,11 @@ from numpy.typing import NDArray
 from onnxruntime import GraphOptimizationLevel, RunOptions, SessionOptions
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
-from tidegauge.tidl import io_descriptor
-from tidegauge.virtualboard import remote_log, tracing
-from tidegauge.virtualboard.execution import Twin
-from tidegauge.virtualboard.network import TwinNetwork, load_artifacts
-from tidegauge.virtualboard.state import BoardState, BoardWatch, board_folder, update
+from tidegauge.virtualboard import creation, remote_log
+from tidegauge.virtualboard.device import Device
+from tidegauge.virtualboard.network import TwinNetwork
+from tidegauge.virtualboard.state import BoardWatch, board_folder
+from tidegauge.virtualboard.waiting import say
 
 __all__ = ["VIRTUAL", "GraphOptimizationLevel", "InferenceSession", "RunOptions", "SessionOptions"]
 
@@ -41,11 +40,6 @@ Array = NDArray[Any]
 
 def get_available_providers() -> list[str]:
     return [TIDL, "TIDLCompilationProvider", CPU]
-
-
-def _print(text: str) -> None:
-    """As the C library does: on file descriptor 1, past Python's `sys.stdout`."""
-    os.write(1, f"{text}\n".encode())
 
 
 class InferenceSession:
@@ -61,7 +55,7 @@ class InferenceSession:
         names, options = _pairs(providers, provider_options)
         source = path_or_bytes if isinstance(path_or_bytes, bytes) else os.fspath(path_or_bytes)
         self._cpu = onnxruntime.InferenceSession(source, sess_options, providers=[CPU])
-        self._device: _Device | None = None
+        self._device: Device | None = None
         self._providers = names
         self._benchmark: dict[str, int] = {}
         if TIDL not in names:
@@ -94,7 +88,8 @@ class InferenceSession:
         if self._device is None:
             result: list[Array] = self._cpu.run(wanted, dict(input_feed), run_options)
         else:
-            result = self._device.run(wanted, input_feed, stamps)
+            outputs = self._device.run(wanted, input_feed, stamps)
+            result = [outputs[name] for name in wanted]
         ddr = int(sum(x.nbytes for x in (*result, *input_feed.values())))
         read, write = _DDR.advance(ddr)
         self._benchmark = {
@@ -157,90 +152,56 @@ def _fall_back(error: Exception, names: list[str]) -> None:
     sys.stdout.flush()
 
 
-def _open(cpu: Any, options: dict[str, str]) -> _Device | None:
+def _open(cpu: Any, options: dict[str, str]) -> Device | None:
     """The device behind a session; None where TIDL leaves the whole model to the CPU.
 
     Raises `RuntimeError` where the provider can't be constructed, `Fail` where its creation fails later.
     """
+    watch = BoardWatch(board_folder())
+    state = watch.current()
+    creation.die_early(state)
+    if state.failing("cpu_fallback") is not None:
+        raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
     if "artifacts_folder" not in options:
-        _print("ERROR : artifacts_folder must be provided")
+        say("ERROR : artifacts_folder must be provided")
         raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
     artifacts = Path(options["artifacts_folder"])
     if not artifacts.is_dir():
-        _print("ERROR : artifacts_folder not a directory")
+        say("ERROR : artifacts_folder not a directory")
         raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
     priority = int(options.get("priority", "0"))
     if not 0 <= priority <= 7:
-        _print("ERROR : Please provide priority betweeen 0-7 ... exiting")
+        say("ERROR : Please provide priority betweeen 0-7 ... exiting")
         raise RuntimeError("TIDLExecutionProvider: TIDL_populateOptions failed")
     level = int(options.get("debug_level", "0"))
     allowed = artifacts / "allowedNode.txt"
-    if not allowed.is_file():
-        _print(
+    if not allowed.is_file() or state.failing("no_delegation") is not None:
+        say(
             f"******** WARNING ******* : Could not open {allowed} for reading... "
             "Entire model will run on ARM without any delegation to TIDL !"
         )
         return None
-    return _create(cpu, artifacts, level)
+    return _create(cpu, artifacts, level, watch)
 
 
-def _create(cpu: Any, artifacts: Path, level: int) -> _Device:
-    folder = board_folder()
-    _check_descriptor(artifacts)
-    _check_version(artifacts, folder)
-    network = load_artifacts(artifacts)
+def _create(cpu: Any, artifacts: Path, level: int, watch: BoardWatch) -> Device:
+    device = Device(watch, creation.create(watch, artifacts, SUBGRAPH, level), level)
+    network = device.network
     inputs, outputs = {i.name for i in cpu.get_inputs()}, {o.name for o in cpu.get_outputs()}
     if inputs != set(network.inputs) or outputs != set(network.outputs):
         raise Fail(
             f"the artifacts in {artifacts} belong to a model with inputs {sorted(network.inputs)} and outputs "
             f"{sorted(network.outputs)}, this one has {sorted(inputs)} and {sorted(outputs)}"
         )
-    # Globals of the C7x: whoever creates a session sets them for all sessions, until the next create.
-    update(folder, trace_write_level=tracing.write_level(level), trace_subgraph=SUBGRAPH)
-    device = _Device(network, folder, level)
     if level >= 1:
         _start_up_lines(network)
-        remote_log.append(folder, *_alg_lines(network))
+        remote_log.append(watch.folder, *_alg_lines(network))
     return device
-
-
-def _check_descriptor(artifacts: Path) -> None:
-    path = artifacts / f"{SUBGRAPH}_tidl_io_1.bin"
-    size = path.stat().st_size if path.is_file() else 0
-    if size != io_descriptor.SIZE:
-        _print(
-            f"TIDL_RT_OVX: ERROR: Config file size ({size} bytes) does not match size of sTIDL_IOBufDesc_t "
-            f"({io_descriptor.SIZE} bytes)"
-        )
-        _print("TIDL_RT_OVX: ERROR: Map of config object failed")
-        raise Fail("Create state function failed. Return value:-1")
-
-
-def _check_version(artifacts: Path, folder: Path) -> None:
-    expected = BoardState.load(folder).firmware_version
-    path = artifacts / f"{SUBGRAPH}_tidl_net.bin"
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        _print(f"Could not open {path} file for reading ")
-        raise Fail("Create state function failed. Return value:-1") from error
-    found = struct.unpack("<I", head)[0] if len(head) == 4 else 0
-    if found != expected:
-        remote_log.append(
-            folder,
-            f" VX_ZONE_ERROR:[tivxKernelTIDLCreate:1108] Network version - 0x{found:08X}, "
-            f"Expected version - 0x{expected:08X}",
-        )
-        _print("VX_ZONE_ERROR: [ownContextSendCmd:1001] Command ack message returned failure cmd_status: -1")
-        _print("VX_ZONE_ERROR: [ownNodeKernelInit:704] Target kernel, TIVX_CMD_NODE_CREATE failed for node TIDLNode")
-        _print("TIDL_RT_OVX: ERROR: Verify OpenVX graph failed")
-        raise Fail("Create state function failed. Return value:-1")
 
 
 def _start_up_lines(network: TwinNetwork) -> None:
     seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
-    _print(
+    say(
         "\n".join(
             [
                 f"libtidl_onnxrt_EP loaded 0x{id(network):x} ",
@@ -267,34 +228,3 @@ def _alg_lines(network: TwinNetwork) -> list[str]:
     lines = ["TIDL Memory requiement", "MemRecNum , Space     , Attribute ,    SizeinBytes"]
     lines.append(f" {0:<9}, {'DDR':<10}, {'Persistent'}, {len(network.twin):>8}")
     return [*lines, *(f"Alg Init for Layer # - {x.layer_id:4d} out of {count:4d}" for x in network.layers)]
-
-
-class _Device:
-    """The C7x side of a session: the twin, the board's faults, and the trace globals."""
-
-    def __init__(self, network: TwinNetwork, folder: Path, level: int) -> None:
-        self._watch = BoardWatch(folder)
-        self._network = network
-        self._folder = folder
-        self._level = level
-        self._twin = Twin(network, self._watch.current().faults)
-
-    def run(self, wanted: list[str], feeds: Mapping[str, Array], stamps: dict[str, int]) -> list[Array]:
-        state = self._watch.current()
-        if state.faults != self._twin.faults:
-            self._twin = Twin(self._network, state.faults)
-        prefix = f"ts:subgraph_{SUBGRAPH}_"
-        stamps[f"{prefix}copy_in_start"] = time.time_ns()
-        stamps[f"{prefix}copy_in_end"] = stamps[f"{prefix}proc_start"] = time.time_ns()
-        traced = [layer.name for layer in self._network.tensors()] if state.trace_write_level else []
-        tensors = self._twin.run(feeds, [*wanted, *(name for name in traced if name not in wanted)])
-        if traced:
-            tracing.dump(self._folder, state, self._network, tensors)
-        stamps[f"{prefix}proc_end"] = stamps[f"{prefix}copy_out_start"] = time.time_ns()
-        result = [tensors[name] for name in wanted]
-        stamps[f"{prefix}copy_out_end"] = time.time_ns()
-        if self._level >= 1:
-            parts = ("copy_in", "proc", "copy_out")
-            micro = [(stamps[f"{prefix}{p}_end"] - stamps[f"{prefix}{p}_start"]) / 1000 for p in parts]
-            _print(f"Sub Graph Stats {micro[0]:f} {micro[1]:f} {micro[2]:f} ")
-        return result

@@ -59,6 +59,14 @@ def server_pid(folder: Path) -> int | None:
         os.close(handle)
 
 
+def generation(folder: Path) -> int:
+    """Changes whenever a server starts or ends: files that one has opened mean nothing to the next."""
+    try:
+        return (folder / PID_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def serve(folder: Path, out: BinaryIO, stop: threading.Event, ready: threading.Event | None = None) -> None:
     """Print new lines of the log to `out` until `stop` is set; `ready` is set once the C7x is served.
 

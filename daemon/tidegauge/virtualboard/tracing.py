@@ -1,15 +1,8 @@
-"""Dumps of layer outputs, in the manner of the C7x.
-
-For each file the C7x asks the ARM side to open it for writing, close it, open it for appending, write pieces of 200
-KiB and close it (app_fileio_core.c, SDK 11.1). So a close alone doesn't mean that a file is complete. An operation
-that fails is tried again for ever, and without a server every operation waits for ever.
-"""
+"""Dumps of layer outputs: which files a layer gives, their names, their bytes. `fileserver.py` writes them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +11,9 @@ from numpy.typing import NDArray
 
 from tidegauge.tidl.trace_names import Kind, TraceName, format_name
 from tidegauge.virtualboard import remote_log
+from tidegauge.virtualboard.fileserver import FileServer
 from tidegauge.virtualboard.network import TwinLayer, TwinNetwork
-from tidegauge.virtualboard.state import BoardState
 
-PIECE_BYTES = 200 * 1024  # APP_FILEIO_PER_CPU_MEM_SIZE
-_RETRY_SECONDS = 0.01
 _WRITE_LEVELS = {3: 1, 4: 3, 5: 3}
 
 
@@ -38,62 +29,53 @@ def kinds(layer: TwinLayer, level: int) -> tuple[Kind, ...]:
     return ("y", "float") if level == 3 else ("y",)
 
 
-def file_name(layer: TwinLayer, subgraph: str, kind: Kind) -> str:
-    return format_name(TraceName(remote_log.CORE, subgraph, layer.data_id, layer.dims, kind))
+def file_name(layer: TwinLayer, subgraph: str, kind: Kind, cpu: str | None = remote_log.CORE) -> str:
+    """A trace's name; `cpu` None: as the host emulation names it."""
+    return format_name(TraceName(cpu, subgraph, layer.data_id, layer.dims, kind))
 
 
-def dump(folder: Path, state: BoardState, network: TwinNetwork, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Dump every layer in execution order into the state's trace folder, and print its scale into the remote log.
+def names(network: TwinNetwork, subgraph: str, level: int, cpu: str | None = remote_log.CORE) -> list[str]:
+    """The names of all traces of one run, in the order in which they are written."""
+    return [file_name(layer, subgraph, kind, cpu) for layer in network.tensors() for kind in kinds(layer, level)]
+
+
+def dump(folder: Path, subgraph: str, network: TwinNetwork, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Dump every layer in execution order into the board's trace folder, and print its scale into the remote log.
 
     Hangs for ever while the board has no remote-log server: callers on a real board must check first, too.
     """
+    files = FileServer(folder)
+    state = files.state
     target = Path(state.trace_folder)
-    files = _FileServer(folder, state.trace_op_seconds)
     for layer in network.tensors():
         codes = tensors[layer.name]
-        values = layer.quant.values(codes)
-        low, high = float(np.min(values)), float(np.max(values))
-        scale, element = layer.quant.scale, layer.quant.element_type
-        remote_log.append(folder, f" {layer.data_id:3d} {scale:15.5f} {low:15.5f} {high:15.5f} {element:d}")
+        remote_log.append(folder, scale_line(layer, codes))
         for kind in kinds(layer, state.trace_write_level):
-            data = codes if kind == "y" else values
-            little = np.ascontiguousarray(data, data.dtype.newbyteorder("<"))
-            files.write(target / file_name(layer, state.trace_subgraph, kind), little.tobytes())
+            files.write(target / file_name(layer, subgraph, kind), content(layer, codes, kind))
 
 
-class _FileServer:
-    """File operations as the C7x asks for them, one at a time."""
+def dump_on_host(
+    folder: Path, level: int, subgraph: str, network: TwinNetwork, tensors: Mapping[str, NDArray[Any]]
+) -> list[str]:
+    """As the emulation on a PC does: plain files in `folder`, no server. Returns the lines it prints."""
+    lines = []
+    for layer in network.tensors():
+        codes = tensors[layer.name]
+        lines.append(scale_line(layer, codes))
+        for kind in kinds(layer, level):
+            (folder / file_name(layer, subgraph, kind, None)).write_bytes(content(layer, codes, kind))
+    return lines
 
-    def __init__(self, folder: Path, pause: float) -> None:
-        self._folder = folder
-        self._pause = pause
 
-    def write(self, path: Path, data: bytes) -> None:
-        self._operation(lambda: path.open("wb").close(), f"FOPEN : Could not open file {path}")
-        self._operation(lambda: None, "")  # fclose
-        file = self._operation(lambda: path.open("ab", buffering=0), f"FOPEN : Could not open file {path}")
-        view = memoryview(data)
-        for start in range(0, len(view), PIECE_BYTES):
-            piece = view[start : start + PIECE_BYTES]
-            done = 0
-            while done < len(piece):
-                rest = piece[done:]
-                complaint = f"Fwrite error - count {len(piece)} written {done}"
-                done += self._operation(partial(file.write, rest), complaint)
-        self._operation(file.close, "")
+def scale_line(layer: TwinLayer, codes: NDArray[Any]) -> str:
+    """What TIDL prints of each tensor that it dumps: data id, scale, lowest and highest value, element type."""
+    values = layer.quant.values(codes)
+    low, high = float(np.min(values)), float(np.max(values))
+    scale, element = layer.quant.scale, layer.quant.element_type
+    return f" {layer.data_id:3d} {scale:15.5f} {low:15.5f} {high:15.5f} {element:d}"
 
-    def _operation(self, action: Callable[[], Any], complaint: str) -> Any:
-        logged = 0.0
-        while True:
-            while remote_log.server_pid(self._folder) is None:
-                time.sleep(_RETRY_SECONDS)
-            if self._pause:
-                time.sleep(self._pause)
-            try:
-                return action()
-            except OSError:
-                # The real server answers an error but never clears the flag: the C7x waits, the log is flooded.
-                if time.monotonic() - logged > 1.0:
-                    remote_log.append(self._folder, complaint)
-                    logged = time.monotonic()
-                time.sleep(_RETRY_SECONDS)
+
+def content(layer: TwinLayer, codes: NDArray[Any], kind: Kind) -> bytes:
+    """The bytes of a trace: codes or float32 values, little-endian, no padding."""
+    data = codes if kind == "y" else layer.quant.values(codes)
+    return np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tobytes()
