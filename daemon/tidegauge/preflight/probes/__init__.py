@@ -1,0 +1,1 @@
+"""The checks of `tidegauge check`, one file each."""
