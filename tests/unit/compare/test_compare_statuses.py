@@ -40,6 +40,7 @@ def test_a_truncated_trace_has_no_numbers_and_its_successors_are_still_judged(bo
     after = layer(answer, "/dec/Concat_output_0")
     # Its region now holds the truncated layer, rounded as the device rounds it.
     assert after.verdict == "healthy" and after.excess is not None and after.excess < 3
+    assert after.codes_off_by_one is not None and after.codes_off_by_one < 0.01
     assert answer.coverage.compared == answer.coverage.traced - 1
 
 
