@@ -9,8 +9,15 @@ import numpy as np
 
 #: Candidates for the mean; the bound is rounded outwards to this grid.
 GRID = 2000
+#: Of them, every so many is looked at first; then those between the last that is not ruled out and the next.
+COARSE = 40
+#: Values taken at a time: what betting on them against each candidate leads to stays small in memory.
+CHUNK = 1024
 #: Share of the largest bet allowed that is used at most (Waudby-Smith and Ramdas take 1/2 or 3/4).
 TRUNCATION = 0.75
+
+
+_Values = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def upper_bound(values: Sequence[float], delta: float = 0.05) -> float:
@@ -27,14 +34,24 @@ def upper_bound(values: Sequence[float], delta: float = 0.05) -> float:
     spread = (0.25 + np.cumsum((data - means) ** 2)) / (sizes + 1)
     known = np.concatenate([[0.25], spread[:-1]])  # a bet may use only what came before it
     bet = np.sqrt(2 * log(1 / delta) / (data.size * known))
-    candidates = np.arange(1, GRID) / GRID
-    best = np.full(GRID - 1, -np.inf)
-    capital = np.zeros(GRID - 1)
-    for value, size in zip(data, bet, strict=True):
-        capital += np.log1p(np.minimum(size, TRUNCATION / (1 - candidates)) * (candidates - value))
-        np.maximum(best, capital, out=best)
-    kept = np.flatnonzero(best < log(1 / delta))
-    return 1 / GRID if kept.size == 0 else float(min((kept[-1] + 2) / GRID, 1.0))
+    last = _last_kept(data, bet, np.arange(COARSE, GRID, COARSE), log(1 / delta))
+    last = max(last, _last_kept(data, bet, np.arange(last + 1, min(last + COARSE, GRID)), log(1 / delta)))
+    return min((last + 1) / GRID, 1.0)
+
+
+def _last_kept(data: _Values, bet: _Values, grid: np.ndarray[tuple[int], np.dtype[np.int64]], limit: float) -> int:
+    """The largest of the candidates (multiples of 1/GRID) that betting did not rule out; 0 where all are."""
+    candidates = grid / GRID
+    best = np.full(grid.size, -np.inf)
+    capital = np.zeros(grid.size)
+    for start in range(0, data.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        allowed = np.minimum(bet[part, None], TRUNCATION / (1 - candidates))
+        path = capital + np.cumsum(np.log1p(allowed * (candidates - data[part, None])), axis=0)
+        capital = path[-1]
+        np.maximum(best, path.max(axis=0), out=best)
+    kept = np.flatnonzero(best < limit)
+    return 0 if kept.size == 0 else int(grid[kept[-1]])
 
 
 def lower_bound(values: Sequence[float], delta: float = 0.05) -> float:
@@ -83,7 +100,7 @@ def group_means(values: Sequence[float], correlation_time: float) -> list[float]
     return [float(mean) for mean in data[: whole * size].reshape(whole, size).mean(axis=1)]
 
 
-def _checked(values: Sequence[float], delta: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _checked(values: Sequence[float], delta: float) -> _Values:
     data = np.asarray(values, np.float64)
     if data.ndim != 1 or data.size == 0 or not ((data >= 0) & (data <= 1)).all():
         raise ValueError("a bound needs at least one value, and values in [0, 1]")

@@ -1,0 +1,59 @@
+"""`tidegauge evaluate …`: measure what is promised, print each figure beside its goal."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tidegauge.evaluation import detectors
+from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.files import write_durably
+
+_LOG_WIDTH = 140
+
+
+@click.group("evaluate")
+def command() -> None:
+    """Measure what is promised. Exit code 1 where a goal is missed."""
+
+
+@command.command("detectors")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--quick", is_flag=True, help="Fewer streams: seconds instead of minutes, with wider errors.")
+@click.option("--seed", type=int, default=1, show_default=True)
+def _detectors(json_file: Path | None, quick: bool, seed: int) -> None:
+    """Simulate run lengths and delays of the detectors, side by side with others."""
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    report = detectors.evaluate(quick=quick, seed=seed, progress=lambda text: click.echo(text, err=True))
+    if json_file is not None:
+        write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
+    show(console, report)
+    if report.missed:
+        sys.exit(1)
+
+
+def show(console: Console, report: Report) -> None:
+    """One table a group."""
+    for group, figures in groupby(sorted(report.figures, key=lambda each: _order(report, each)), lambda f: f.group):
+        table = Table(title=group, title_justify="left", box=None, pad_edge=False)
+        for column, justify in (("", "left"), ("measured", "right"), ("goal", "right"), ("", "left"), ("", "left")):
+            table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        for each in figures:
+            goal = "" if each.goal is None else f"{'≥' if each.relation == '>=' else '≤'} {each.goal:.4g}"
+            verdict = {True: "met", False: "[bold red]MISSED[/]", None: ""}[each.met]
+            table.add_row(each.name, f"{each.value:.4g} {each.unit}", goal, verdict, each.note)
+        console.print(table)
+        console.print()
+    for row in report.not_run:
+        console.print(f"{row.group}: {row.name}: {row.reason}")
+    console.print(f"{len(report.missed)} of {sum(f.goal is not None for f in report.figures)} goals missed")
+
+
+def _order(report: Report, figure: Figure) -> int:
+    return next(index for index, each in enumerate(report.figures) if each.group == figure.group)

@@ -1,0 +1,1 @@
+"""Simulations that measure what the detectors promise. Off the board: nothing here runs beside a product."""

@@ -1,0 +1,69 @@
+"""How soon a disagreement is found, at one false alarm a stream-year, beside the bound that no detector beats."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+
+from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
+from tidegauge.detectors.rates import alpha_for
+from tidegauge.evaluation.figures import Figure
+from tidegauge.evaluation.run_length import run_lengths
+from tidegauge.evaluation.streams import Bernoulli, Beta, Maker
+
+M0 = 0.05
+GAP = 60.0
+#: Disagreement → observations within which 95 of 100 are found.
+GOALS = {0.5: 31.0, 0.2: 170.0}
+LONGEST = 20_000
+#: Seconds between golden tests, and the goal for a fault that they see.
+GOLDEN_INTERVAL, GOLDEN_GOAL = 900.0, 1800.0
+
+
+def divergence(share: float, limit: float) -> float:
+    """Kullback-Leibler divergence of Bernoulli laws, nats."""
+    return share * log(share / limit) + (1 - share) * log((1 - share) / (1 - limit))
+
+
+def evaluate(streams: int, seed: int) -> list[Figure]:
+    """Delays from no evidence, in observations of one sample (independent samples need no longer block)."""
+    alpha = alpha_for(1, GAP)
+    rng = np.random.default_rng((seed, 100))
+    blocks, m0 = np.ones(streams, np.int64), np.full(streams, M0)
+    figures = []
+    for share, goal in GOALS.items():
+        kinds: dict[str, Maker] = {
+            "losses of 0 and 1": lambda n, r, share=share: Bernoulli(share, n, r),  # type: ignore[misc]
+            "smooth losses": lambda n, r, share=share: Beta(share, n, r),  # type: ignore[misc]
+        }
+        for kind, make in kinds.items():
+            runs = run_lengths(make(streams, rng), blocks, m0, alpha, LONGEST)
+            late = float(np.quantile(runs, 0.95))
+            group = f"delay of {share:.0%} disagreement, one false alarm a stream-year, m0 = {M0}"
+            hours = f"{late * GAP / 3600:.2f} h at one sample a minute"
+            figures.append(Figure(group, f"{kind}: 95 % within", late, "observations", goal, "<=", hours))
+            figures.append(Figure(group, f"{kind}: mean", float(runs.mean()), "observations"))
+        bound = log(1 / alpha) / divergence(share, M0)
+        figures.append(Figure(group, "bound ln(1/α)/KL, losses of 0 and 1", bound, "observations"))
+    return [*figures, _known_answer(rng)]
+
+
+def _known_answer(rng: np.random.Generator) -> Figure:
+    """The longest wait among faults at random times, with the production test fed every 15 minutes."""
+    longest = 0.0
+    for begun in rng.uniform(0, GOLDEN_INTERVAL, 1000):
+        test = KnownAnswer("device", {0: "right"})
+        now, alarm = 0.0, None
+        while alarm is None:
+            alarm = test.update(0, "wrong" if now >= begun else "right")
+            now += GOLDEN_INTERVAL
+        longest = max(longest, now - GOLDEN_INTERVAL - float(begun))
+    return Figure(
+        "delay of a fault that a golden tensor shows",
+        f"longest, golden test every {GOLDEN_INTERVAL / 60:.0f} min, {STRIKES} strikes",
+        longest / 60,
+        "minutes",
+        GOLDEN_GOAL / 60,
+        "<=",
+    )

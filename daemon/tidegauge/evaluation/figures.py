@@ -1,0 +1,50 @@
+"""A figure beside its goal, and all of them as a report."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Literal
+
+import msgspec
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """`value` in `unit`; `goal` None where it is for information. `note` is short."""
+
+    group: str
+    name: str
+    value: float
+    unit: str = ""
+    goal: float | None = None
+    relation: Literal[">=", "<="] = ">="
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """None without a goal. A value that is not finite meets none."""
+        if self.goal is None:
+            return None
+        if not isfinite(self.value):
+            return False
+        return self.value >= self.goal if self.relation == ">=" else self.value <= self.goal
+
+
+class NotRun(msgspec.Struct, frozen=True):
+    """A row that could not be measured, and what it needs."""
+
+    group: str
+    name: str
+    reason: str
+
+
+class Report(msgspec.Struct):
+    """`seed` and `quick` are what the figures can be repeated with."""
+
+    seed: int
+    quick: bool
+    figures: list[Figure]
+    not_run: list[NotRun]
+
+    @property
+    def missed(self) -> list[Figure]:
+        return [figure for figure in self.figures if figure.met is False]

@@ -1,0 +1,147 @@
+"""How rarely healthy streams raise an alarm: mean run lengths against the promise of 1/α.
+
+Two questions. *At the limit*: the true mean is exactly m0, the hardest healthy stream there is; only the block is
+estimated, from the stream's own acceptance. *As accepted*: m0 and block come from the production acceptance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tidegauge.detectors.acceptance import PATIENCE, Acceptance, AcceptanceRules, AcceptanceState, Accepted
+from tidegauge.detectors.rates import YEAR, alpha_for
+from tidegauge.evaluation.figures import Figure
+from tidegauge.evaluation.run_length import Ints, run_lengths
+from tidegauge.evaluation.streams import Floats, Maker, makers
+
+M0 = 0.05
+GAP = 60.0
+#: Runs are cut after so many times 1/α: the mean of cut runs is a lower bound of the mean run length.
+CUT = 4
+#: Goals, in units of 1/α. Blocks of ten correlation times leave a little dependence.
+INDEPENDENT, DEPENDENT = 1.0, 0.8
+
+
+class Size(msgspec.Struct, frozen=True):
+    """`streams` for each mean; `boards` with `repeats` runs each for a board's own rate. `samples` of acceptance.
+
+    `years`: streams that run for a year each at the product's own α.
+    """
+
+    streams: int = 2000
+    boards: int = 100
+    repeats: int = 15
+    samples: int = 1440
+    alphas: tuple[float, ...] = (1 / 100, 1 / 1000)
+    years: int = 300
+
+
+class Learned(NamedTuple):
+    """What each accepted stream's acceptance froze; `rejected` were not accepted."""
+
+    m0: Floats
+    block: Ints
+    rejected: int
+
+
+def learn(make: Maker, count: int, rng: np.random.Generator, rules: AcceptanceRules) -> Learned:
+    """Run the production acceptance on `count` streams of their own."""
+    data = make(count, rng).take(PATIENCE * rules.samples + 1)
+    outcomes = [accept(column, rules) for column in np.ascontiguousarray(data.T)]
+    accepted = [outcome for outcome in outcomes if outcome is not None]
+    return Learned(
+        np.array([each.m0 for each in accepted]),
+        np.array([each.block for each in accepted], np.int64),
+        count - len(accepted),
+    )
+
+
+def accept(losses: Floats, rules: AcceptanceRules) -> Accepted | None:
+    """The outcome of acceptance of these losses, with a tensor error that tells nothing; None for a rejection."""
+    acceptance = Acceptance(rules)
+    known = rules.samples - 1
+    acceptance.restore(AcceptanceState(tuple(losses[:known].tolist()), (1e-4,) * known, {}, {}))
+    for loss in losses[known:]:
+        outcome = acceptance.update(float(loss), 1e-4, ())
+        if outcome is not None:
+            return outcome if isinstance(outcome, Accepted) else None
+    return None
+
+
+def evaluate(size: Size, seed: int) -> list[Figure]:
+    """All figures of healthy streams. One generator for each kind of stream, so that kinds don't depend on order."""
+    figures: list[Figure] = []
+    for index, (name, (independent, make)) in enumerate(makers(M0).items()):
+        rng = np.random.default_rng((seed, index))
+        learned = learn(make, size.streams, rng, AcceptanceRules(samples=size.samples))
+        goal = INDEPENDENT if independent else DEPENDENT
+        figures += _means(name, make, learned, goal, size, rng)
+        figures += _boards(name, make, learned, size, rng)
+        if np.median(learned.block) > 1 and size.years:  # without blocks the promise is a theorem
+            figures += _years(name, make, learned, size, rng)
+    return figures
+
+
+def _means(name: str, make: Maker, learned: Learned, goal: float, size: Size, rng: np.random.Generator) -> list[Figure]:
+    count = learned.block.size
+    limit = np.full(count, M0)
+    note = f"block: median {np.median(learned.block):.0f}, 95 % {np.quantile(learned.block, 0.95):.0f}"
+    figures = []
+    for alpha in size.alphas:
+        runs = run_lengths(make(count, rng), learned.block, limit, alpha, round(CUT / alpha))
+        figures.append(
+            Figure(
+                f"run length at the limit, 1/α = {1 / alpha:.0f}",
+                name,
+                float(runs.mean() * alpha),
+                "1/α",
+                goal,
+                note=note,
+            )
+        )
+    alpha = size.alphas[0]
+    runs = run_lengths(make(count, rng), learned.block, learned.m0, alpha, round(CUT / alpha))
+    note = f"m0: median {np.median(learned.m0):.3f}; {learned.rejected} of {count + learned.rejected} not accepted"
+    figures.append(
+        Figure(
+            f"run length as accepted, 1/α = {1 / alpha:.0f}", name, float(runs.mean() * alpha), "1/α", goal, note=note
+        )
+    )
+    return figures
+
+
+def _boards(name: str, make: Maker, learned: Learned, size: Size, rng: np.random.Generator) -> list[Figure]:
+    """Share of boards whose own rate is above twice the promised one, from several runs of each."""
+    alpha = size.alphas[-1]  # a large α does not mind a burst that is decisive at a small one
+    boards = min(size.boards, learned.block.size)
+    longest = round(CUT / alpha)
+    figures = []
+    for kind, m0, goal in (("at the limit", np.full(boards, M0), None), ("as accepted", learned.m0[:boards], 0.05)):
+        blocks = np.repeat(learned.block[:boards], size.repeats)
+        runs = run_lengths(make(blocks.size, rng), blocks, np.repeat(m0, size.repeats), alpha, longest)
+        runs = runs.reshape(boards, size.repeats)
+        # Of cut exponential runs, alarms over observations is the maximum-likelihood rate.
+        rate = (runs < longest).sum(axis=1) / runs.sum(axis=1)
+        share = float(np.mean(rate > 2 * alpha))
+        group = f"boards above twice the promised rate, {kind}"
+        figures.append(Figure(group, name, share, "of boards", goal, "<=", f"{boards} boards × {size.repeats} runs"))
+    return figures
+
+
+def _years(name: str, make: Maker, learned: Learned, size: Size, rng: np.random.Generator) -> list[Figure]:
+    """First alarms in a year at one sample a minute, with the α that each board's block gives: nothing extrapolated."""
+    count = min(size.years, learned.block.size)
+    blocks = learned.block[:count]
+    alpha = np.array([alpha_for(int(block), GAP) for block in blocks])
+    longest = np.maximum(1, (YEAR / (GAP * blocks)).astype(np.int64))
+    figures = []
+    for kind, m0 in (("at the limit", np.full(count, M0)), ("as accepted", learned.m0[:count])):
+        runs = run_lengths(make(count, rng), blocks, m0, alpha, longest)
+        alarms = int(np.count_nonzero(runs < longest))
+        years = float((runs * blocks).sum()) * GAP / YEAR
+        group = f"false alarms a stream-year at the product's α, {kind}"
+        figures.append(Figure(group, name, alarms / years, "a year", 1.0, "<=", f"{alarms} in {years:.0f} years"))
+    return figures
