@@ -177,7 +177,7 @@ class TinyCollector:
         self._receivers.clear()
         self._bytes.clear()
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 90) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 self.changed.clear()
@@ -261,7 +261,7 @@ def assert_whole(collector: TinyCollector, manifest: Manifest) -> None:
         assert hashlib.sha256(collector.stored[sha256]).hexdigest() == sha256
 
 
-async def poll(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def poll(condition: Callable[[], bool], seconds: float = 90) -> None:
     """Wait for what nobody signals."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110

@@ -36,7 +36,7 @@ LIMITS = SpoolLimits(headroom_mib=0, headroom_files=0)
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(170):
             await test
 
     asyncio.run(bounded())
@@ -63,7 +63,7 @@ async def collecting(config: LinkConfig, spool: Spool) -> AsyncIterator[TinyColl
         await collector.stop()
 
 
-async def emptied(spool: Spool, seconds: float = 20) -> None:
+async def emptied(spool: Spool, seconds: float = 90) -> None:
     await poll(lambda: not spool.pending(), seconds)
 
 
