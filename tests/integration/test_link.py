@@ -49,7 +49,7 @@ async def running(uplink: Uplink) -> AsyncIterator[asyncio.Task[None]]:
         yield task
     finally:
         task.cancel()
-        await asyncio.wait([task], timeout=5)
+        await asyncio.wait([task], timeout=30)
         assert task.cancelled(), "the uplink did not stop, or failed"
 
 
@@ -213,7 +213,7 @@ def test_status_and_will(tmp_path: Path) -> None:
                         lambda: collector.status[-1].state == "online" and collector.status[-1].session > online
                     )
                     task.cancel()
-                    await asyncio.wait([task], timeout=5)
+                    await asyncio.wait([task], timeout=30)
 
     run(test())
 
