@@ -14,7 +14,7 @@ import msgspec
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.blocks import FEWEST, block_length, correlation_time, longest_correlation_time
 from tidegauge.detectors.bounds import group_means, lower_bound, upper_bound
-from tidegauge.detectors.exceedance import exceedance_reference
+from tidegauge.detectors.exceedance import exceedance_reference, exceeds
 from tidegauge.detectors.rates import alpha_for
 
 #: How far beyond `samples` acceptance goes on when only the width of the bound keeps the limit from being met.
@@ -49,7 +49,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
     `m0`, `alpha`, `block` are what the loss's detector runs with, `exceedance_m0` is the m0 of the NMSE stream, whose
     samples exceed `nmse_quantile`. `correlation_time` in samples is the best estimate, the block is chosen with
-    caution (`longest_correlation_time`). `gap` in seconds.
+    caution (`longest_correlation_time`), long enough for both streams. `gap` in seconds.
     """
 
     m0: float
@@ -170,8 +170,8 @@ class Acceptance:
         if m0 > rules.max_loss:
             undecided = mean + rules.tolerance < rules.max_loss and count < PATIENCE * rules.samples
             return None if undecided else self._too_much(mean, upper)
-        block = rules.block or block_length(longest_correlation_time(self._losses))
         second = exceedance_reference(self._nmses, rules.nmse_quantile, len(groups))
+        block = rules.block or block_length(self._longest_time(second.threshold))
         return Accepted(
             m0=m0,
             mean=mean,
@@ -185,6 +185,11 @@ class Acceptance:
             samples=count,
             gap=rules.gap,
         )
+
+    def _longest_time(self, threshold: float) -> float:
+        """Both streams share a block: it must be long against the stickier of the two."""
+        above = [exceeds(nmse, threshold) for nmse in self._nmses]
+        return max(longest_correlation_time(self._losses), longest_correlation_time(above))
 
     def _too_much(self, mean: float, upper: float | None) -> Rejected:
         limit, count = self.rules.max_loss, len(self._losses)

@@ -81,6 +81,17 @@ def test_blocks_follow_the_correlation_time() -> None:
     assert (fixed.block, fixed.alpha) == (4, 1e-5)
 
 
+def test_the_block_is_long_enough_for_sticky_tensor_errors_too() -> None:
+    """The losses are independent; scenes of ten samples differ in their tensor errors."""
+    rng = np.random.default_rng(6)
+    losses = rng.beta(0.4, 40, 600)
+    nmses: list[float | None] = np.repeat(1e-4 * np.exp(rng.standard_normal(60)), 10).tolist()
+    outcome, _ = run(losses, AcceptanceRules(samples=600), nmses)
+    assert isinstance(outcome, Accepted)
+    assert outcome.correlation_time < 1
+    assert outcome.block >= 50
+
+
 @pytest.mark.parametrize(("block", "kept"), [(0, True), (1, False)])
 def test_healthy_boards_with_sticky_scenes_keep_the_promise(block: int, kept: bool) -> None:
     """The whole chain, with the block, limit and α of each board's own acceptance; single samples would break it.
