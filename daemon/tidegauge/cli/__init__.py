@@ -21,6 +21,8 @@ COMMANDS = {
     "demo": "tidegauge.cli.demo",
     "evaluate": "tidegauge.cli.evaluate",
     "inspect": "tidegauge.cli.inspect",
+    "profile": "tidegauge.cli.profile",
+    "lint": "tidegauge.cli.lint",
     "version": "tidegauge.cli.version",
     "virtualboard": "tidegauge.cli.virtualboard",
 }

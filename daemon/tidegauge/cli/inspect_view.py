@@ -81,7 +81,7 @@ def _preprocess(found: Inspection) -> str:
     told = found.parameters
     assert told is not None
     size = "x".join(str(value) for value in reversed(told.crop)) if told.crop else "no crop"
-    order = {True: "RGB", False: "BGR", None: "order not told"}[told.reverse_channels]
+    order = told.channel_order or "order not told"
     pad = ", padded to keep the aspect" if told.keep_aspect else ""
     return (
         f"{size}{pad}, {order}, {told.layout or 'layout not told'}, mean {_list(told.mean)}, scale {_list(told.scale)}"

@@ -1,7 +1,8 @@
 """`param.yaml` of a compiled model: how its input is made, and with which options it was compiled.
 
 Source: real AM62A packages of edgeai-modelmaker and edgeai-benchmark (tools 10_00_08_00). `resize` and `crop` are one
-number or [height, width]; a key that is null or absent is None here, never a default.
+number or [height, width]; a key that is null or absent is None here, never a default. edgeai-benchmark's ImageRead
+always gives RGB, whatever the backend, so that `reverse_channels` means BGR.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class CompileParameters(msgspec.Struct, frozen=True):
 
     `resize`, `crop`: (height, width). `keep_aspect`: the picture is padded, not stretched. `options`: the compile's
     runtime_options, as text. `runtime`: of `session_name`; None for one that is neither ONNX nor TFLite.
+    `normalised_inside`: mean and scale were folded into the model (`input_optimization`): not for the caller.
     """
 
     task: str | None
@@ -46,6 +48,12 @@ class CompileParameters(msgspec.Struct, frozen=True):
     inputs: tuple[TensorDetail, ...]
     outputs: tuple[TensorDetail, ...]
     options: dict[str, str]
+    normalised_inside: bool = False
+
+    @property
+    def channel_order(self) -> Literal["RGB", "BGR"] | None:
+        """The order in which the model gets the channels."""
+        return None if self.reverse_channels is None else "BGR" if self.reverse_channels else "RGB"
 
 
 _RUNTIMES: dict[str, Literal["onnx", "tflite"]] = {"onnxrt": "onnx", "tflitert": "tflite"}
@@ -80,6 +88,7 @@ def parse(text: str) -> CompileParameters:
         inputs=_tensors(session, "input_details"),
         outputs=_tensors(session, "output_details"),
         options={key: _plain(value) for key, value in _mapping(session, "runtime_options").items()},
+        normalised_inside=bool(_flag(session, "input_optimization")),
     )
 
 

@@ -69,6 +69,7 @@ def test_param_yaml(real_compile: Path) -> None:
     told = param_yaml.parse((real_compile / "param.yaml").read_text())
     assert (told.task, told.runtime, told.model_path) == ("detection", "onnx", "model/model.onnx")
     assert (told.resize, told.crop, told.keep_aspect, told.layout) == ((640, 640), (640, 640), True, "NCHW")
+    assert told.channel_order == "BGR", "TI's tools read pictures as RGB and reverse them"
     assert (told.reverse_channels, told.mean, told.scale) == (True, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
     assert told.inputs == (param_yaml.TensorDetail("input", (1, 3, 640, 640), "float32"),)
     assert [(tensor.name, tensor.dtype) for tensor in told.outputs] == [("dets", "float32"), ("labels", "int64")]
