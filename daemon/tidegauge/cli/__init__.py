@@ -14,15 +14,19 @@ from tidegauge.errors import TidegaugeError
 #: command → module with a click command named `command`; loaded lazily, so that a board needs no PC package.
 COMMANDS = {
     "agent": "tidegauge.cli.agent",
+    "alarm": "tidegauge.cli.alarm",
+    "baseline": "tidegauge.cli.baseline",
     "bundle": "tidegauge.cli.bundle",
     "check": "tidegauge.cli.check",
     "collector": "tidegauge.cli.collector",
     "compare": "tidegauge.cli.compare",
     "demo": "tidegauge.cli.demo",
     "evaluate": "tidegauge.cli.evaluate",
+    "lint": "tidegauge.cli.lint",
     "inspect": "tidegauge.cli.inspect",
     "profile": "tidegauge.cli.profile",
-    "lint": "tidegauge.cli.lint",
+    "rebaseline": "tidegauge.cli.rebaseline",
+    "status": "tidegauge.cli.status",
     "version": "tidegauge.cli.version",
     "virtualboard": "tidegauge.cli.virtualboard",
 }

@@ -44,9 +44,9 @@ def _bytes_of(element: int, debug_level: int) -> int:
 
 def of(artifacts: Path, model: Path, debug_level: int) -> CaptureSize | None:
     """The size from the best source at hand; None where there is none."""
-    found = sorted((artifacts / "tempDir").glob("*_netLog.txt"))
+    found = [path for folder in _temporary(artifacts) for path in sorted(folder.glob("*_netLog.txt"))]
     try:
-        sizes = [from_netlog(path.read_text(errors="replace"), _elements(artifacts), debug_level) for path in found]
+        sizes = [from_netlog(path.read_text(errors="replace"), _elements(path), debug_level) for path in found]
     except (FormatError, OSError):
         sizes = []
     if sizes:
@@ -54,9 +54,15 @@ def of(artifacts: Path, model: Path, debug_level: int) -> CaptureSize | None:
     return _from_onnx(model, debug_level) if model.suffix == ".onnx" else None
 
 
-def _elements(artifacts: Path) -> dict[int, int]:
+def _temporary(artifacts: Path) -> list[Path]:
+    """The compile's tempDir: inside the artifacts folder, or beside it in a model-zoo package."""
+    return [folder for folder in (artifacts / "tempDir", artifacts.parent / "tempDir") if folder.is_dir()][:1]
+
+
+def _elements(log: Path) -> dict[int, int]:
+    """Bytes of an element by data id, from the svg of the same network; empty where there is none."""
     known: dict[int, int] = {}
-    for path in sorted((artifacts / "tempDir").glob("*_tidl_net.bin.svg"))[:1]:
+    for path in sorted(log.parent.glob(log.name.replace("_netLog.txt", ".svg"))):
         for layer in svg.parse(path.read_text(errors="replace")):
             for output in layer.outputs:
                 element = elements.from_svg_name(output.element)

@@ -1,8 +1,8 @@
 """Which operators TIDL takes, and what to write instead of the others.
 
 Source: edgeai-tidl-tools docs/operators.md (tools 11_00 and 11_01; ONNX opset 19, TFLite 2.12), by name. An operator
-that is listed there as part of a fused pattern only (Identity, Dropout, Erf) is in `FUSED_ONLY`. What is in neither
-runs on the Arm cores and splits the model into sub-graphs.
+that is listed there as part of a fused pattern only (Erf in GELU) is not among them. What isn't runs on the Arm cores
+and splits the model into sub-graphs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ PAD QUANTIZE DEQUANTIZE SQUEEZE TANH ELU RESHAPE TRANSPOSE LEAKY_RELU BATCH_TO_S
 SPACE_TO_DEPTH
 """
 TFLITE = frozenset(_TFLITE.split())
-FUSED_ONLY = frozenset({"Identity", "Dropout", "Erf"})
-#: Operators that hold a constant, and are no layer.
-NO_LAYER = frozenset({"Constant"})
+#: What ONNX Runtime's own optimiser removes before TIDL sees the graph.
+REMOVED = frozenset({"Identity", "Dropout"})
 
 _CURES = {
     "Square": "write Mul of the tensor with itself",
@@ -55,8 +54,6 @@ _CURES = {
     "ReduceL2": "write Sqrt of ReduceSum of Mul with itself",
     "Tile": "write Concat, or Expand",
     "CumSum": "move it out of the model",
-    "Identity": "remove it (onnxsim does)",
-    "Dropout": "export in evaluation mode, which removes it",
     "Erf": "TIDL takes it as part of GELU only: export the whole pattern, or use Tanh's approximation",
 }
 
