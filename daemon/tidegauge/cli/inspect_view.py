@@ -214,7 +214,7 @@ def _log(log: LogReport, networks: Sequence[Network], console: Console) -> None:
     span = ""
     if log.first_seconds is not None and log.last_seconds is not None:
         span = f", {log.first_seconds:.3f} to {log.last_seconds:.3f} s after boot"
-    console.print(_title(f"log {log.file}: {log.lines} lines{span}"))
+    console.print(_title(f"log {log.file}: {_count(log.lines, 'line')}{span}"))
     pairs = [("cores", ", ".join(log.cores))]
     if log.milestone is not None:
         pairs.append(("start came to", log.milestone.replace("_", " ")))

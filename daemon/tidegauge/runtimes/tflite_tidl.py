@@ -1,6 +1,7 @@
 """The device: a TFLite model on the C7x, through TI's delegate or a module of the same call shapes.
 
-Source: edgeai-tidl-tools examples/osrt_python (call shapes), tfl_delegate.cpp, SDK 11.1 (what fails and how).
+Source: edgeai-tidl-tools examples/osrt_python (call shapes), tfl_delegate.cpp, SDK 11.1 (what fails and how: a create
+that failed is answered with OK, and every output is zero from then on; a bad folder ends the process with exit(-1)).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tidegauge.profile import Profile
 from tidegauge.runtimes import artifact_folder, tflite_specs
@@ -42,6 +45,7 @@ class TfliteTidlSession:
         self._delegate: Any = self._load(tflite)
         self._interpreter: Any = self._create(tflite, path)
         self._ran = False
+        self._answered = False
         try:
             self.inputs: tuple[TensorSpec, ...] = tflite_specs.inputs_of(self._interpreter)
             self.outputs: tuple[TensorSpec, ...] = tflite_specs.outputs_of(self._interpreter)
@@ -57,6 +61,8 @@ class TfliteTidlSession:
         except self._faults as error:
             raise RuntimeFault(f"the device run failed: {error}", _LOG) from error
         self._ran = True
+        # Looked at until one answer holds something: a healthy session pays for it once.
+        self._answered = self._answered or any(np.any(answer) for answer in answers)
         return checked_outputs(self.outputs, answers)
 
     def benchmark(self) -> dict[str, int]:
@@ -67,13 +73,22 @@ class TfliteTidlSession:
         return {str(key): int(value) for key, value in interpreter.get_TI_benchmark_data().items()}
 
     def offload(self) -> Offload:
-        """Raises NotOffloaded, and RuntimeFault before the first run."""
+        """Raises NotOffloaded, also where nothing but zeros ever comes back; RuntimeFault before the first run.
+
+        Where every output so far was zero, a random input is run to tell a dark scene from a network that TI's delegate
+        could not create.
+        """
         interpreter = self._opened()
         if not self._ran:
             raise RuntimeFault("the offload can't be proven before a run", "run the session once first")
         # No public call lists the operators; TI's own benchmarks count them this way.
         operators = [str(operator["op_name"]) for operator in interpreter._get_ops_details()]
-        return offload.prove_tflite(operators, self.benchmark(), virtual=self._virtual)
+        proof = offload.prove_tflite(operators, self.benchmark(), virtual=self._virtual)
+        if not self._answered:
+            self.run({spec.name: _random(spec) for spec in self.inputs})
+        if not self._answered:
+            raise NotOffloaded("not offloaded: every output is zero, also for a random input", _LOG)
+        return proof
 
     def close(self) -> None:
         self._interpreter = None  # before the delegate that it uses
@@ -105,3 +120,12 @@ class TfliteTidlSession:
         except self._faults as error:
             raise RuntimeFault(f"TIDL can't open {path}: {error}", _LOG) from error
         return interpreter
+
+
+def _random(spec: TensorSpec) -> Array:
+    """Every code of an integer type, values of a normalised picture in a float one; the same at each call."""
+    random, kind = np.random.default_rng(1), np.dtype(spec.dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return random.integers(limits.min, limits.max, spec.shape, kind, endpoint=True)
+    return random.uniform(-1, 1, spec.shape).astype(kind)

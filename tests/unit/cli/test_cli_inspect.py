@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tidegauge.bundles.archive import export_bundle
+from tidegauge.bundles.manifest import Cause, Inventory, Manifest, StoredFile
+from tidegauge.bundles.writer import BundleWriter
 from tidegauge.cli.inspect import command
+from tidegauge.clocks import Stamp
 from tidegauge.errors import TidegaugeError
+from tidegauge.profile import Output, Preprocess, Profile
 
 ROOT = Path(__file__).parents[3]
 
@@ -101,6 +106,42 @@ def test_a_truncated_trace_and_its_layer(samples: Path, tmp_path: Path) -> None:
     assert "1 truncated, 118 missing" in told.output
     assert "2457598   2457600  truncated" in told.output
     assert "last layer  3 3 (begun, not ended" in told.output, "layer 3 writes the tensor called 3"
+
+
+def test_a_bundle_with_its_log_and_artifacts(samples: Path, tmp_path: Path) -> None:
+    real = samples / "am62a-yolox-s-int16-tools-10_00_08/artifacts/subgraph_0_tidl_io_1.bin"
+    writer = BundleWriter(tmp_path / "bundle")
+    log = b"[C7x_1 ]      4.300000 s: FOPEN : Could not open file /tmp/x\n"
+    writer.seal(
+        Manifest(
+            bundle_id="bundle-0001",
+            device="cam-1",
+            virtual=False,
+            created=Stamp(1_780_000_000.0, "boot", 12.0),
+            cause=Cause("loss", "accelerator", (), {}, "The loss has risen."),
+            profile=Profile("m", "onnx", "m.onnx", "a", Preprocess(8, 8), Output("y", "raw", 0.1)),
+            inventory=Inventory({}, "cd" * 32, {}, {}),
+            options={},
+            benchmark={},
+            inputs=(),
+            device_outputs=(),
+            reference_outputs=(),
+            traced_outputs=(),
+            tracing_changed_output=False,
+            errors=(),
+            loss=None,
+            traces=(),
+            logs=(StoredFile("remote_log.txt", writer.add_bytes(log)),),
+            model=None,
+            artifacts=(StoredFile(real.name, writer.add_bytes(real.read_bytes(), "raw")),),
+        )
+    )
+    told = run(str(tmp_path / "bundle"))
+    assert told.exit_code == 0, told.output
+    for words in ("found: artifacts, log", "log remote_log.txt: 1 line", "trace_file", "free room in /tmp", "dets"):
+        assert words in told.output, words
+    export_bundle(tmp_path / "bundle", tmp_path / "one.tidebundle")
+    assert run(str(tmp_path / "one.tidebundle")).output == told.output
 
 
 def test_what_is_nothing_of_tidl_s(tmp_path: Path) -> None:

@@ -235,3 +235,12 @@ def test_tflite_faults(tflite_profile: Profile, fake_tflite: Any) -> None:
     with pytest.raises(RuntimeFault, match=r"float32.*uint8"):
         session.run({"x": P.astype(np.float32)})
     session.close()
+
+
+def test_a_dark_scene_is_no_failed_create(tflite_profile: Profile, fake_tflite: Any) -> None:
+    session = open_device(tflite_profile, TFLITE)
+    assert not session.run({"x": np.zeros_like(P)})["y"].any()
+    proof = session.offload()
+    assert proof is not None
+    assert proof.nodes == 1
+    session.close()
