@@ -37,3 +37,4 @@ lock: ## renew the lock files (needs uv)
 
 docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md
+	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md

@@ -29,6 +29,8 @@ class Refusal(StrEnum):
     OTHER_CLIENT = "other_client"
 
 
+#: What the pipeline is declared to be at: DESIGN §12.5, and the two ways of being outside.
+HEALTH_STATES = ("starting", "running", "no_camera", "capturing", "backing_off", "stopped_alarmed", "stuck")
 CAUSES = ("accelerator", "reference", "data", "camera", "undecided")
 FRAME_DROPS = ("camera_ring_full", "pipeline_busy", "pipeline_down", "stale_generation")
 SAMPLE_RESULTS = ("ok", "skipped_budget", "skipped_no_slot", "skipped_stale", "error")
@@ -98,6 +100,7 @@ class AgentMetrics:
         self.progress = self._gauge(
             "pipeline_last_progress_seconds", "Monotonic time of the last completed device run.", "model"
         )
+        self.state = self._gauge("agent_state", "1 for the state that the agent is in.", "state")
         self.now = self._gauge("monotonic_seconds", "Monotonic time at the last tick of the event loop.")
 
     def _define_pipeline(self) -> None:
@@ -195,6 +198,8 @@ class AgentMetrics:
         for worker in WORKERS:
             for reason in WORKER_RESTART_REASONS:
                 self.worker_restarts.labels(worker, reason)
+        for state in HEALTH_STATES:
+            self.state.labels(state)
         self.accelerator_down.labels(self.model)
         self.accelerator_suspect.labels(self.model)
         for each in (self.inferences, self.inference_errors, self.acceptance, self.acceptance_failed, self.last_loss):

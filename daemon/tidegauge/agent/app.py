@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import logging
+import os
 import signal
+from pathlib import Path
 
 import msgspec
 
@@ -16,14 +19,20 @@ from tidegauge.agent.bundling import Identity, identify
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.camera import CameraService
 from tidegauge.agent.capture import CaptureService
-from tidegauge.agent.config import Loaded
+from tidegauge.agent.commands import Operator
+from tidegauge.agent.config import AgentConfig, Loaded
+from tidegauge.agent.control import ControlServer
 from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.health import Health
 from tidegauge.agent.monitor import Monitor
+from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
+from tidegauge.agent.preconditions import Preconditions
 from tidegauge.agent.reporting import Reporting
 from tidegauge.agent.serve import MetricsServer
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
+from tidegauge.agent.status import Observer
 from tidegauge.agent.supervision import Supervision
 from tidegauge.agent.ticker import Ticker
 from tidegauge.errors import TidegaugeError
@@ -43,6 +52,19 @@ class Ready(msgspec.Struct, frozen=True):
     results_socket: str
 
 
+def lock(folder: Path) -> int:
+    """A descriptor that owns the state folder as long as it is open. Raises TidegaugeError where another agent does."""
+    fd = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise TidegaugeError(
+            f"another agent runs with the state folder {folder}", "stop it, or give each agent its own key `state`"
+        ) from error
+    return fd
+
+
 class Agent:
     """All parts, wired. `run()` returns when `stop` is set."""
 
@@ -51,6 +73,8 @@ class Agent:
         self._loaded = loaded
         self._logs = loaded.state / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
+        self._work = loaded.state / "work"
+        self._lock = lock(loaded.state)
         self.store = StateStore(loaded.state)
         self.store.update(session=self.store.state.session + 1)
         self.bus = Bus()
@@ -69,22 +93,48 @@ class Agent:
             config, profile, self.store, self.alarms, self.golden, self.shadow, self.bus, self.metrics
         )
         self._identity = identify(config.device, profile, "")
+        preconditions = Preconditions(config.capture, self.store, self.pipeline, lambda: self.camera.problem)
         self.capture = CaptureService(
             config.capture,
             config.runtime,
             profile,
             self.identity,
+            preconditions,
             self.pipeline,
             self.spool,
             self.store,
             self.bus,
             self.metrics,
-            loaded.state / "work",
+            self._work,
         )
         self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
-        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.pipeline)
-        self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self.ticker.health)
+        self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
+        self.notifier = Notifier(os.environ)
+        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.health, self.notifier)
+        self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self._healthz)
+        operator = Operator(self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus)
+        self.control = ControlServer(loaded.state, operator, self._observer(config, profile.name))
+
+    def _observer(self, config: AgentConfig, model: str) -> Observer:
+        return Observer(
+            config,
+            model,
+            self.store,
+            self.camera,
+            self.pipeline,
+            self.shadow,
+            self.monitor,
+            self.capture,
+            self.reporting,
+            self.uplink,
+            self.spool,
+            self.health,
+        )
+
+    def _healthz(self) -> tuple[bool, str]:
+        verdict = self.health.judge()
+        return verdict.ok, f"{verdict.state}: {verdict.sentence}"
 
     def identity(self) -> Identity:
         """What runs now, with the reference's runtime once it is known."""
@@ -101,8 +151,11 @@ class Agent:
         log.info("metrics on %s", self.server.url)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await orphans.end_all(self._logs)
         self._start()
+        for folder in (self._logs, self._work):
+            await orphans.end_all(folder)
+        self.capture.recover()
+        self.notifier.ready()
         try:
             async with asyncio.TaskGroup() as group:
                 parts = (
@@ -113,10 +166,12 @@ class Agent:
                     self.golden.run(),
                     self.capture.run(),
                     self.ticker.run(),
+                    self.control.run(),
                 )
                 tasks = [group.create_task(part) for part in parts]
                 await stop.wait()
                 log.info("stopping")
+                self.notifier.stopping()
                 for task in tasks:
                     task.cancel()
         finally:

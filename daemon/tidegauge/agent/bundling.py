@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from tidegauge import board
+from tidegauge.agent.completeness import Completeness
 from tidegauge.agent.events import AlarmRaised, Evidence
 from tidegauge.bundles.fingerprint import digest_file, fingerprint
 from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace
@@ -44,6 +45,8 @@ class Captured(msgspec.Struct, frozen=True):
     ready: PipelineReady
     evidence: Evidence
     traces: tuple[Path, ...]
+    sizes: tuple[int, ...]
+    completeness: Completeness
     traced: TraceDone
     traced_outputs: tuple[bytes, ...]
     untraced_digest: str
@@ -72,7 +75,8 @@ def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured:
     writer = BundleWriter(folder)
     full = privacy != "statistics"
     ready, evidence = captured.ready, captured.evidence
-    elements = _elements(captured.remote_log)
+    elements = element_types(captured.remote_log)
+    lacking = b"" if captured.completeness.whole else msgspec.json.encode(captured.completeness)
 
     def tensors(specs: tuple[TensorSpec, ...], data: tuple[bytes, ...]) -> tuple[StoredTensor, ...]:
         if not full:
@@ -81,7 +85,11 @@ def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured:
 
     logs = [
         StoredFile(name, writer.add_bytes(data))
-        for name, data in (("remote_log.txt", captured.remote_log), ("trace_worker.log", captured.worker_log))
+        for name, data in (
+            ("remote_log.txt", captured.remote_log),
+            ("trace_worker.log", captured.worker_log),
+            ("traces_incomplete.json", lacking),
+        )
         if data
     ]
     manifest = Manifest(
@@ -89,7 +97,7 @@ def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured:
         device=identity.device,
         virtual=ready.offload.virtual,
         created=stamp(),
-        cause=alarm.cause,
+        cause=msgspec.structs.replace(alarm.cause, evidence={**alarm.cause.evidence, **captured.completeness.counts()}),
         profile=_portable(identity.profile),
         inventory=Inventory(
             artifacts=identity.artifacts,
@@ -126,7 +134,7 @@ def _artifacts(writer: BundleWriter, folder: Path) -> tuple[StoredFile, ...]:
     return tuple(StoredFile(path.name, writer.add_file(path, "raw")) for path in files)
 
 
-def _elements(remote_log: bytes) -> dict[int, str]:
+def element_types(remote_log: bytes) -> dict[int, str]:
     """Element types by data id, as the C7x printed them while it dumped."""
     rows = tensor_table.from_remote_log(remote_log.decode(errors="replace"))
     return {row.data_id: row.dtype for row in rows if row.data_id is not None and row.dtype}

@@ -13,7 +13,7 @@ from tidegauge.agent.frames import PendingFrame
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
-from tidegauge.clocks import monotonic
+from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
@@ -42,42 +42,50 @@ class CameraService:
         self, camera: CameraConfig, pipeline: PipelineService, bus: Bus, metrics: AgentMetrics, logs: Path
     ) -> None:
         self._camera, self._pipeline, self._bus, self._metrics, self._logs = camera, pipeline, bus, metrics, logs
-        self._generation = 0
+        self.generation = 0
+        self.pid: int | None = None
+        self.description, self.problem = "", ""
+        self.last_frame: Monotonic | None = None
 
     async def run(self) -> None:
         backoff = Backoff()
         while True:
-            self._generation += 1
+            self.generation += 1
             worker: Worker[CameraEvent] = await Worker.start(
                 "camera", "tidegauge.camera.worker", CameraEvent, {}, self._logs
             )
+            self.pid = worker.pid
             try:
                 await self._serve(worker, backoff)
                 return  # a source that ends has ended
             except WorkerEnded as error:
                 if self._camera.kind != "rtsp":  # a network camera may come back; a file doesn't change by itself
-                    error.refuse_start(self._generation, INCURABLE)
+                    error.refuse_start(self.generation, INCURABLE)
                 log.warning("camera: %s", error)
+                self.problem = str(error)
                 self._metrics.camera_problem.labels("down").set(1)
+                self._metrics.worker_restarts.labels("camera", error.kind).inc()
                 self._bus.emit(CameraDown(str(error)))
             finally:
                 self._pipeline.detach_frames()
                 await worker.stop(at_once=True)
+                self.pid = None
             await asyncio.sleep(backoff.delay(monotonic()))
 
     async def _serve(self, worker: Worker[CameraEvent], backoff: Backoff) -> None:
-        await worker.send(StartCamera(self._generation, self._camera, RING_SLOTS))
+        await worker.send(StartCamera(self.generation, self._camera, RING_SLOTS))
         ready, fd = await worker.receive(self._camera.open_timeout + GRACE_SECONDS)
         if not isinstance(ready, CameraReady) or fd is None:
             raise WorkerEnded("failed", "the camera worker answered out of turn")
         backoff.started(monotonic())
         log.info("camera: %s, %d×%d", ready.description, ready.width, ready.height)
         self._metrics.camera_problem.labels("down").set(0)
+        self.description, self.problem = ready.description, ""
         ring = Ring(ready.ring, fd)
         freed: asyncio.Queue[int] = asyncio.Queue()
-        attach = AttachFrames(self._generation, ready.width, ready.height, ready.ring)
+        attach = AttachFrames(self.generation, ready.width, ready.height, ready.ring)
         self._pipeline.attach_frames(attach, ring, freed.put_nowait)
-        self._bus.emit(CameraUp(self._generation, ready.description))
+        self._bus.emit(CameraUp(self.generation, ready.description))
         returning = asyncio.create_task(self._return_slots(worker, freed), name="camera slots")
         try:
             await self._receive(worker)
@@ -90,7 +98,8 @@ class CameraService:
             event, _ = await worker.receive(self._camera.read_deadline + GRACE_SECONDS)
             if isinstance(event, FrameReady):
                 self._metrics.frames.inc()
-                self._pipeline.offer(PendingFrame(self._generation, event.slot, event.captured))
+                self.last_frame = monotonic()
+                self._pipeline.offer(PendingFrame(self.generation, event.slot, event.captured))
             elif isinstance(event, FrameDropped):
                 self._metrics.frames_dropped.labels("camera_ring_full").inc(event.count)
             elif isinstance(event, CameraEnded):

@@ -10,33 +10,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegauge import board
-from tidegauge.agent.bundling import Captured, Identity, build_bundle
+from tidegauge.agent.bundling import Captured, Identity, build_bundle, element_types
 from tidegauge.agent.bus import Bus
+from tidegauge.agent.completeness import Completeness, judge, predicted_bytes
 from tidegauge.agent.config import CaptureConfig, RuntimeConfig
-from tidegauge.agent.events import AlarmRaised, BundleSealed, CaptureEnded, Evidence, PhaseChanged
-from tidegauge.agent.limits import Taken, forget_old, refusal
+from tidegauge.agent.events import AlarmRaised, BundleSealed, CaptureEnded, CaptureStep, Evidence, PhaseChanged
+from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
-from tidegauge.agent.state import StateStore
+from tidegauge.agent.preconditions import MIB, Preconditions, Refused
+from tidegauge.agent.stage import during
+from tidegauge.agent.state import StateStore, TraceSize
 from tidegauge.agent.traces import TraceCollector, stale_traces
 from tidegauge.agent.workers import Worker, WorkerEnded
-from tidegauge.clocks import wall
+from tidegauge.clocks import Monotonic, monotonic, wall
 from tidegauge.errors import TidegaugeError
-from tidegauge.metrics import AgentMetrics
+from tidegauge.metrics import CAPTURE_RESULTS, AgentMetrics, Refusal
 from tidegauge.pipeline.messages import SessionOpened, StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
+from tidegauge.tidl import tensor_table
+from tidegauge.tidl.errors import FormatError
 
 log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
-
-
-class Refused(Exception):
-    """The capture must not be taken now; the reason is a sentence."""
+#: In order. Told by `CaptureStep` and in the status.
+STEPS = ("checking", "pausing", "clearing", "tracing", "collecting", "proving", "bundling")
 
 
 class CaptureService:
@@ -48,6 +50,7 @@ class CaptureService:
         runtime: RuntimeConfig,
         profile: Profile,
         identity: Callable[[], Identity],
+        preconditions: Preconditions,
         pipeline: PipelineService,
         spool: Spool,
         store: StateStore,
@@ -56,153 +59,276 @@ class CaptureService:
         work: Path,
     ) -> None:
         self._config, self._runtime, self._profile, self._identity = config, runtime, profile, identity
+        self._preconditions = preconditions
         self._pipeline, self._spool, self._store = pipeline, spool, store
         self._bus, self._metrics, self._work = bus, metrics, work
-        self._alarms: asyncio.Queue[AlarmRaised] = asyncio.Queue()
-        bus.on(AlarmRaised, lambda alarm: self._alarms.put_nowait(alarm) if alarm.capture else None)
+        self._queue: asyncio.Queue[tuple[AlarmRaised, asyncio.Future[CaptureEnded] | None]] = asyncio.Queue()
+        self.results: Counter[str] = Counter(dict.fromkeys(CAPTURE_RESULTS, 0))
+        self.refusals: Counter[Refusal] = Counter(dict.fromkeys(Refusal, 0))
+        self.step, self.last = "", ""
+        self.began: Monotonic | None = None
+        bus.on(AlarmRaised, lambda alarm: self._queue.put_nowait((alarm, None)) if alarm.capture else None)
+
+    @property
+    def allowed_seconds(self) -> float:
+        """How long a capture may take: twice what an earlier one took, else the sum of its deadlines."""
+        runtime, earlier = self._runtime, self._earlier()
+        sum_of_all = 2 * runtime.start_timeout + self._config.timeout + runtime.first_run_timeout + runtime.run_timeout
+        return sum_of_all if earlier is None else min(sum_of_all, max(2 * earlier.seconds, 60.0))
+
+    async def take(self, alarm: AlarmRaised) -> CaptureEnded:
+        """A capture that nobody's alarm asked for; returns when it has ended."""
+        ended: asyncio.Future[CaptureEnded] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((alarm, ended))
+        return await ended
+
+    def recover(self) -> None:
+        """At start, before any worker: clean up after an agent that was killed in the middle of a capture."""
+        shutil.rmtree(self._work, ignore_errors=True)
+        interrupted = self._store.state.capturing
+        if not interrupted:
+            return
+        folder = Path(self._config.trace_folder)
+        left = stale_traces(folder) if folder.is_dir() else []
+        for path in left:
+            path.unlink(missing_ok=True)
+        log.warning("capture %s was cut off by the end of the agent: %d traces removed", interrupted, len(left))
+        self._store.update(capturing="")
 
     async def run(self) -> None:
         while True:
-            alarm = await self._alarms.get()
-            try:
-                sentence = await self._capture(alarm)
-                result = "captured"
-            except Refused as refused:
-                result, sentence = "refused", str(refused)
-            except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
-                result, sentence = "failed", str(error)
-            except (WorkerEnded, PipelineUnavailable, TimeoutError, OSError) as error:
-                result, sentence = "failed", f"{type(error).__name__}: {error}"
-            level = logging.INFO if result == "captured" else logging.WARNING
-            log.log(level, "capture %s: %s", result, sentence)
-            self._metrics.captures.labels(result).inc()
-            self._bus.emit(CaptureEnded(result, sentence))
+            alarm, waiting = await self._queue.get()
+            ended = await self._attempt(alarm)
+            level = logging.INFO if ended.result == "captured" else logging.WARNING
+            log.log(level, "capture %s: %s", ended.result, ended.sentence)
+            self.results[ended.result] += 1
+            self.last = f"{ended.result}: {ended.sentence}"
+            self._metrics.captures.labels(ended.result).inc()
+            self._bus.emit(ended)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(ended)
+
+    async def _attempt(self, alarm: AlarmRaised) -> CaptureEnded:
+        try:
+            return CaptureEnded("captured", await self._capture(alarm))
+        except Refused as refused:
+            self.refusals[refused.reason] += 1
+            self._metrics.refusals.labels(refused.reason.value).inc()
+            return CaptureEnded("refused", str(refused))
+        except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
+            return CaptureEnded("failed", str(error))
+        except (WorkerEnded, PipelineUnavailable, TimeoutError, OSError) as error:
+            return CaptureEnded("failed", f"{type(error).__name__}: {error}")
+        finally:
+            self.step, self.began = "", None
+
+    def _enter(self, step: str) -> None:
+        self.step = step
+        self._bus.emit(CaptureStep(step))
 
     async def _capture(self, alarm: AlarmRaised) -> str:
+        self._enter("checking")
+        await asyncio.to_thread(self._check, alarm)
         evidence = alarm.evidence
-        if evidence is None:
-            raise Refused("no pair of input and output was recorded for this alarm")
-        await self._check(alarm)
+        assert evidence is not None  # checked
         self._note_taken(alarm)
+        self.began = began = monotonic()
         self._bus.emit(PhaseChanged("capturing", 0.0))
         work = self._work / alarm.id
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
-            captured = await self._trace(alarm, evidence, work)
+            captured = await self._trace(evidence, work)
+            seconds = monotonic() - began
+            self._enter("bundling")
             bundle = await asyncio.to_thread(
                 build_bundle, self._spool, self._identity(), alarm, captured, self._config.privacy
             )
         finally:
             shutil.rmtree(work, ignore_errors=True)
+            self._store.update(capturing="")
+        self._remember(captured, seconds)
         self._bus.emit(BundleSealed(bundle))
-        return f"bundle {bundle} with {len(captured.traces)} traces"
+        return f"bundle {bundle} with {len(captured.traces)} traces{_lacking(captured.completeness)}"
 
     # --- before ---
 
-    async def _check(self, alarm: AlarmRaised) -> None:
-        config = self._config
-        if not config.enabled:
-            raise Refused("captures are switched off (key `capture.enabled`)")
-        taken = self._store.state.captures
-        why = refusal(taken, alarm.cause.detector, wall(), config.per_hour, config.per_day, config.per_cause_hour)
-        if why is not None:
-            raise Refused(why)
-        await asyncio.to_thread(self._check_board)
+    def _check(self, alarm: AlarmRaised) -> None:
+        self._preconditions.check(alarm, self._predicted_bytes())
 
-    def _check_board(self) -> None:
-        config, folder = self._config, Path(self._config.trace_folder)
-        if not folder.is_dir():
-            raise Refused(f"the trace folder {folder} (key `capture.trace_folder`) does not exist")
-        free = board.free_bytes(folder)
-        if free < config.room_mib * MIB:
-            raise Refused(
-                f"{folder} has {free // MIB} MiB free of the {config.room_mib} MiB wanted (key `capture.room_mib`);"
-                " a full trace folder hangs the accelerator"
-            )
-        servers = board.processes_matching(config.remote_log)
-        if len(servers) != 1:
-            found = "none is running" if not servers else f"{len(servers)} are running: pids {servers}"
-            raise Refused(
-                f"exactly one remote-log server (`{config.remote_log}`, key `capture.remote_log`) must run, {found};"
-                " without it a traced run hangs the accelerator"
-            )
-        others = board.tidl_holders(self._pipeline.pids())
-        if others:
-            named = ", ".join(f"pid {pid} ({unit})" for pid, unit in others)
-            raise Refused(f"other processes hold a TIDL session and would be traced too: {named}")
+    def _earlier(self) -> TraceSize | None:
+        """What an earlier whole capture of these artifacts at this level took."""
+        traces = self._store.state.traces
+        if traces is None or traces.debug_level != self._config.debug_level:
+            return None
+        return traces if traces.artifacts == self._store.state.artifacts else None
+
+    def _predicted_bytes(self) -> int | None:
+        """From an earlier capture, else from the compile's tempDir, where that was copied along."""
+        earlier = self._earlier()
+        if earlier is not None:
+            return earlier.bytes
+        for path in sorted(Path(self._profile.artifacts).glob("tempDir/*_net.bin.svg")):
+            try:
+                table = tensor_table.from_svg(path.read_text(errors="replace"))
+            except (OSError, FormatError) as error:
+                log.warning("%s tells no sizes: %s", path, error)
+                continue
+            return predicted_bytes(table, self._config.debug_level)
+        return None
 
     def _note_taken(self, alarm: AlarmRaised) -> None:
         """Count the attempt before it is made: a capture that crashes the board must not be repeated at each boot."""
         now = wall()
         captures = (*forget_old(self._store.state.captures, now), Taken(now, alarm.cause.detector))
-        self._store.update(captures=captures)
+        self._store.update(captures=captures, capturing=alarm.id)
+
+    def _remember(self, captured: Captured, seconds: float) -> None:
+        """Sizes and time of a whole capture: the next one is predicted from them."""
+        if captured.completeness.missing or captured.completeness.truncated:
+            return
+        files = {path.name: size for path, size in zip(captured.traces, captured.sizes, strict=True)}
+        size = TraceSize(self._store.state.artifacts, self._config.debug_level, files, seconds)
+        self._store.update(traces=size)
+        self._metrics.capture_bytes.set(size.bytes)
+        self._metrics.capture_seconds.set(seconds)
 
     # --- the traced run ---
 
-    async def _trace(self, alarm: AlarmRaised, evidence: Evidence, work: Path) -> Captured:
-        source = Path(self._config.trace_folder)
+    async def _trace(self, evidence: Evidence, work: Path) -> Captured:
         input_path = work / "input.bin"
         input_path.write_bytes(b"".join(evidence.inputs))
         log_file = Path(self._config.remote_log_file) if self._config.remote_log_file else None
         log_start = log_file.stat().st_size if log_file is not None and log_file.exists() else 0
         ready = self._pipeline.ready
-        await self._pipeline.pause()
-        try:
-            for path in stale_traces(source):
-                path.unlink()
-            collector = TraceCollector(source, work / "traces")
-            collector.start()
-            try:
-                done = await self._traced_run(input_path, work)
-            finally:
-                traces = await collector.finish()
-        finally:
-            self._pipeline.resume()
+        traces, outcome = await self._run_without_pipeline(input_path, work)
+        self._bus.emit(PhaseChanged("capturing", 0.5))
+        self._enter("proving")
+        untraced = await self._prove(input_path)
+        if isinstance(outcome, WorkerEnded):
+            raise outcome
         if ready is None:
             raise PipelineUnavailable("the pipeline was down before the capture")
-        self._bus.emit(PhaseChanged("capturing", 0.5))
-        untraced = await self._prove(input_path)
-        remote_log = b""
-        if log_file is not None and log_file.exists():
-            with log_file.open("rb") as file:
-                file.seek(log_start)
-                remote_log = file.read(4 * MIB)
+        remote_log = await asyncio.to_thread(_read_from, log_file, log_start)
+        sizes = tuple(path.stat().st_size for path in traces)
+        types = element_types(remote_log)
+        earlier = self._earlier()
+        completeness = judge(
+            {path.name: size for path, size in zip(traces, sizes, strict=True)},
+            types,
+            types,
+            None if earlier is None else earlier.files,
+        )
         return Captured(
             ready=ready,
             evidence=evidence,
             traces=tuple(traces),
-            traced=done,
-            traced_outputs=tuple((work / f"{index}.bin").read_bytes() for index in range(len(done.outputs))),
+            sizes=sizes,
+            completeness=completeness,
+            traced=outcome,
+            traced_outputs=tuple((work / f"{index}.bin").read_bytes() for index in range(len(outcome.outputs))),
             untraced_digest=untraced,
             remote_log=remote_log,
             worker_log=(work / "trace.log").read_bytes()[-MIB:],
             debug_level=self._config.debug_level,
         )
 
+    async def _run_without_pipeline(self, input_path: Path, work: Path) -> tuple[list[Path], TraceDone | WorkerEnded]:
+        """Pipeline out of the way, traced run, pipeline allowed again: whatever happens in between."""
+        source = Path(self._config.trace_folder)
+        self._enter("pausing")
+        await self._pipeline.pause()
+        try:
+            self._enter("clearing")
+            for path in stale_traces(source):
+                path.unlink()
+            collector = TraceCollector(source, work / "traces")
+            collector.start()
+            outcome: TraceDone | WorkerEnded
+            try:
+                self._enter("tracing")
+                outcome = await self._traced_run(input_path, work)
+            except WorkerEnded as error:
+                outcome = error
+            finally:
+                self._enter("collecting")
+                traces = await collector.finish()
+        finally:
+            self._pipeline.resume()
+        return traces, outcome
+
     async def _traced_run(self, input_path: Path, work: Path) -> TraceDone:
         start = StartTrace(self._profile, self._runtime.module, str(input_path), self._config.debug_level, str(work))
         worker: Worker[TraceEvent] = await Worker.start(
             "trace", "tidegauge.pipeline.trace_worker", TraceEvent, {}, work
         )
+        hung = False
         try:
             await worker.send(start)
-            opened, _ = await worker.receive(self._runtime.start_timeout)
+            with during("trace_create"):
+                opened, _ = await worker.receive(self._runtime.start_timeout)
             if not isinstance(opened, SessionOpened):
                 raise WorkerEnded("failed", f"the trace worker answered with {type(opened).__name__}")
             done, _ = await worker.receive(self._config.timeout)
+        except WorkerEnded as error:
+            hung = error.kind.endswith("hung")
+            if hung:
+                self._pipeline.hung_elsewhere()
+            raise
         finally:
-            await worker.stop()
+            await worker.stop(at_once=hung)
         if not isinstance(done, TraceDone):
             raise WorkerEnded("failed", f"the trace worker answered with {type(done).__name__}")
         return done
 
     async def _prove(self, input_path: Path) -> str:
-        """The restarted pipeline must complete a device run of the same tensor; returns that run's digest."""
-        async with asyncio.timeout(self._runtime.start_timeout + self._runtime.run_timeout):
+        """The restarted pipeline must complete a device run of the same tensor; returns that run's digest.
+
+        Its session must not dump any more: the trace level is a global of the C7x, which the next create resets.
+        """
+        for attempt in range(2):
+            digest = await self._proving_run(input_path)
+            leaked = stale_traces(Path(self._config.trace_folder))
+            if not leaked:
+                return digest
+            log.warning("the pipeline still dumps traces after a capture (%d files)", len(leaked))
+            for path in leaked:
+                path.unlink(missing_ok=True)
+            if attempt == 0:
+                await self._pipeline.pause()
+                self._pipeline.resume()
+        raise TidegaugeError(
+            "the pipeline's session still dumps traces: the accelerator's trace state was not reset", "reboot the board"
+        )
+
+    async def _proving_run(self, input_path: Path) -> str:
+        runtime = self._runtime
+        async with asyncio.timeout(runtime.start_timeout + runtime.first_run_timeout + runtime.run_timeout):
             while True:
                 await self._pipeline.until_up()
                 try:
                     return (await self._pipeline.run_tensor(input_path, -1)).digest
                 except PipelineUnavailable:
                     continue  # it went down again under the request: wait for the next generation
+
+
+def _read_from(path: Path | None, start: int) -> bytes:
+    """At most 4 MiB of what was added to a file."""
+    if path is None or not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(4 * MIB)
+
+
+def _lacking(completeness: Completeness) -> str:
+    """What to add to a sentence about the traces, empty where all are whole."""
+    if completeness.whole:
+        return ""
+    kinds = {
+        "missing": completeness.missing,
+        "truncated": completeness.truncated,
+        "unexpected": completeness.unexpected,
+    }
+    parts = [f"{len(names)} {what}" for what, names in kinds.items() if names]
+    return f" ({', '.join(parts)})"

@@ -40,3 +40,11 @@ def refusal(
 def forget_old(taken: tuple[Taken, ...], now: Wall) -> tuple[Taken, ...]:
     """Drop what no limit looks at any more."""
     return tuple(each for each in taken if now - each.wall < DAY)
+
+
+def in_quiet_hours(span: str, minute: int) -> bool:
+    """Whether `minute` of the day lies in `span`, such as "22:00-06:00"; its end is not in it. Empty: never."""
+    if not span:
+        return False
+    begin, end = (60 * int(text[:2]) + int(text[3:]) for text in span.split("-"))
+    return begin <= minute < end if begin <= end else minute >= begin or minute < end

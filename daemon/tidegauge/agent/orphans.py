@@ -40,7 +40,7 @@ def start_time(pid: int) -> str | None:
 def live(folder: Path) -> list[tuple[Path, int]]:
     """Records in `folder` whose process still lives, with its pid. Others are deleted."""
     found = []
-    for record in sorted(folder.glob(f"*{SUFFIX}")):
+    for record in sorted(folder.rglob(f"*{SUFFIX}")):
         pid, _, started = record.read_text().partition(" ")
         if pid.isdecimal() and start_time(int(pid)) == started:
             found.append((record, int(pid)))

@@ -152,8 +152,11 @@ class PipelineService:
         """Wait until a worker has completed its first run."""
         await self._up.wait()
 
+    @property
+    def pid(self) -> int | None:
+        return self._pid
+
     def pids(self) -> set[int]:
-        """The worker that may hold a session now."""
         return set() if self._pid is None else {self._pid}
 
     @property

@@ -42,7 +42,7 @@ class Reporting:
     ) -> None:
         self._config, self._profile, self._store = config, profile, store
         self._uplink, self._spool, self._metrics = uplink, spool, metrics
-        self._phase, self._progress, self._virtual = "starting", 0.0, False
+        self._phase, self._progress, self.virtual = "starting", 0.0, False
         self._detail: dict[str, float] = {}
         self._capture = ""
         self._next_result = 0.0
@@ -56,6 +56,11 @@ class Reporting:
         bus.on(CaptureEnded, self._on_capture)
         self._say()
 
+    @property
+    def phase(self) -> tuple[str, float]:
+        """The agent's phase and its progress."""
+        return self._phase, self._progress
+
     def _say(self) -> None:
         alarms = self._store.state.alarms
         self._uplink.set_status(
@@ -63,7 +68,7 @@ class Reporting:
                 state="online",
                 session=self._store.state.session,
                 version=__version__,
-                virtual=self._virtual,
+                virtual=self.virtual,
                 model=self._profile.name,
                 phase=self._phase,
                 progress=round(self._progress, 3),
@@ -79,9 +84,9 @@ class Reporting:
         self._say()
 
     def _on_pipeline(self, event: PipelineUp) -> None:
-        self._virtual = event.ready.offload.virtual
+        self.virtual = event.ready.offload.virtual
         self._metrics.build.clear()
-        self._metrics.build.labels(__version__, "yes" if self._virtual else "no").set(1)
+        self._metrics.build.labels(__version__, "yes" if self.virtual else "no").set(1)
         self._say()
 
     def _on_loss(self, event: LossArrived) -> None:

@@ -93,6 +93,7 @@ class ShadowService:
         self._forced = False
         self._forced_slots: set[int] = set()
         self.generation = 0
+        self.pid: int | None = None
         self.ready: ShadowReady | None = None
         pipeline.choose_sample = self._choose
         bus.on(PipelineUp, self._on_pipeline_up)
@@ -188,15 +189,18 @@ class ShadowService:
             worker: Worker[ShadowEvent] = await Worker.start(
                 "shadow", "tidegauge.shadow.worker", ShadowEvent, {}, self._logs
             )
+            self.pid = worker.pid
             try:
                 await self._serve(worker, backoff)
             except WorkerEnded as error:
                 error.refuse_start(self.generation, INCURABLE)
                 log.warning("shadow: %s", error)
+                self._metrics.worker_restarts.labels("shadow", error.kind).inc()
                 self._bus.emit(ShadowDown(str(error)))
             finally:
                 self.ready = None
                 await worker.stop(at_once=True)
+                self.pid = None
             await asyncio.sleep(backoff.delay(monotonic()))
 
     async def _serve(self, worker: Worker[ShadowEvent], backoff: Backoff) -> None:

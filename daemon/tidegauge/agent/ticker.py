@@ -5,41 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from tidegauge.agent.pipeline import PipelineService
+from tidegauge.agent.health import Health
+from tidegauge.agent.notify import Notifier
 from tidegauge.clocks import monotonic
 from tidegauge.link.uplink import Uplink
-from tidegauge.metrics import AgentMetrics
+from tidegauge.metrics import HEALTH_STATES, AgentMetrics
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 
 PERIOD = 1.0
 MIB = 1024 * 1024
-#: The loop counts as stuck when its tick is this late.
-STUCK_SECONDS = 5.0
 
 
 class Ticker:
-    """`health()` may be called from another thread: it reads one float."""
-
-    def __init__(self, metrics: AgentMetrics, spool: Spool, uplink: Uplink, pipeline: PipelineService) -> None:
-        self._metrics, self._spool, self._uplink, self._pipeline = metrics, spool, uplink, pipeline
-        self._last = monotonic()
+    def __init__(self, metrics: AgentMetrics, spool: Spool, uplink: Uplink, health: Health, notifier: Notifier) -> None:
+        self._metrics, self._spool, self._uplink = metrics, spool, uplink
+        self._health, self._notifier = health, notifier
         self._drops: Counter[DropReason] = Counter()
-
-    def health(self) -> tuple[bool, str]:
-        late = monotonic() - self._last - PERIOD
-        if late > STUCK_SECONDS:
-            return False, f"the event loop has been stuck for {late:.0f} s"
-        return True, "ok"
 
     async def run(self) -> None:
         while True:
             before = monotonic()
             await asyncio.sleep(PERIOD)
             now = monotonic()
-            self._last = now
+            self._health.ticked = now
             self._metrics.loop_lag.observe(max(0.0, now - before - PERIOD))
             self._metrics.now.set(now)
+            verdict = self._health.judge(now)
+            for state in HEALTH_STATES:
+                self._metrics.state.labels(state).set(1 if state == verdict.state else 0)
+            self._notifier.progress(now, verdict.ok, verdict.state)
             await self._refresh()
 
     async def _refresh(self) -> None:

@@ -8,6 +8,11 @@ import click
 
 from tidegauge.agent import app
 from tidegauge.agent.config import load
+from tidegauge.agent.control_messages import CaptureNow, LogLevel, SelfTest, SetLogLevel
+from tidegauge.cli.running import json_option, state_options, tell
+
+#: A capture on a board takes minutes; the agent itself keeps the deadlines.
+CAPTURE_SECONDS, ROUND_SECONDS = 3600.0, 400.0
 
 
 @click.group("agent")
@@ -22,3 +27,28 @@ def run(config: Path) -> None:
     loaded = load(config)
     app.log_to_stderr()
     app.run(loaded)
+
+
+@command.command("capture")
+@state_options
+@json_option
+def capture(config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Take a capture of the next frame now. All limits hold; a refusal says which."""
+    tell(CaptureNow(), config, state, as_json=as_json, timeout=CAPTURE_SECONDS)
+
+
+@command.command("self-test")
+@state_options
+@json_option
+def self_test(config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Run the golden tensors now, on both sides."""
+    tell(SelfTest(), config, state, as_json=as_json, timeout=ROUND_SECONDS)
+
+
+@command.command("log-level")
+@click.argument("level", type=click.Choice(["debug", "info", "warning", "error"]))
+@state_options
+@json_option
+def log_level(level: LogLevel, config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Set the log level of the running agent until it ends."""
+    tell(SetLogLevel(level), config, state, as_json=as_json)

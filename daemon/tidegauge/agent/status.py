@@ -1,0 +1,211 @@
+"""What `tidegauge status` shows: one document, put together from all parts when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegauge import __version__
+from tidegauge.agent.health import Health
+from tidegauge.agent.monitor import AcceptanceStatus
+from tidegauge.agent.state import Latched
+from tidegauge.clocks import monotonic
+from tidegauge.detectors.rates import detection
+
+if TYPE_CHECKING:
+    from tidegauge.agent.camera import CameraService
+    from tidegauge.agent.capture import CaptureService
+    from tidegauge.agent.config import AgentConfig
+    from tidegauge.agent.monitor import Monitor
+    from tidegauge.agent.pipeline import PipelineService
+    from tidegauge.agent.reporting import Reporting
+    from tidegauge.agent.shadow import ShadowService
+    from tidegauge.agent.state import StateStore
+    from tidegauge.link.uplink import Uplink
+    from tidegauge.spool.store import Spool
+
+#: Disagreements whose time to be found is told.
+DISAGREEMENTS = (0.2, 0.5)
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """`pid` None while there is no process; `restarts` since the agent's start, those for captures included."""
+
+    name: str
+    pid: int | None
+    generation: int
+    restarts: int
+    state: str
+
+
+class ReferenceStatus(msgspec.Struct, frozen=True):
+    """The accepted reference. `hours`: mean time until a disagreement of that share is found, None for never."""
+
+    m0: float
+    mean: float
+    block: int
+    alpha: float
+    hours: dict[str, float | None]
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """Logarithms."""
+
+    value: float
+    limit: float
+
+
+class CaptureStatus(msgspec.Struct, frozen=True):
+    """`results`, `refusals`: counts since start. `step` of one under way, else empty. `last`: how one ended."""
+
+    results: dict[str, int]
+    refusals: dict[str, int]
+    step: str
+    last: str
+
+
+class LinkStatus(msgspec.Struct, frozen=True):
+    """`answer_age`: seconds since the collector last answered, None for never."""
+
+    connected: bool
+    answer_age: float | None
+    bundles_sent: int
+    error: str
+
+
+class SpoolStatus(msgspec.Struct, frozen=True):
+    bundles: int
+    bytes: int
+    limit: int
+
+
+class CameraStatus(msgspec.Struct, frozen=True):
+    """`frame_age`: seconds since the last frame, None for never. `problem`: empty while it delivers."""
+
+    description: str
+    frame_age: float | None
+    problem: str
+
+
+class StatusReport(msgspec.Struct, frozen=True):
+    """All of it. `holding`: a symptom or golden mismatch at this moment, which forbids `rebaseline`; else empty."""
+
+    device: str
+    model: str
+    version: str
+    virtual: bool
+    session: int
+    phase: str
+    progress: float
+    health: str
+    healthy: bool
+    health_sentence: str
+    acceptance: AcceptanceStatus
+    reference: ReferenceStatus | None
+    evidence: dict[str, Evidence]
+    alarms: tuple[Latched, ...]
+    holding: str
+    accelerator: str
+    suspect: bool
+    replaced_today: int
+    captures: CaptureStatus
+    link: LinkStatus
+    spool: SpoolStatus
+    workers: tuple[WorkerStatus, ...]
+    camera: CameraStatus
+
+
+class Observer:
+    """Reads the parts; changes nothing."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        model: str,
+        store: StateStore,
+        camera: CameraService,
+        pipeline: PipelineService,
+        shadow: ShadowService,
+        monitor: Monitor,
+        capture: CaptureService,
+        reporting: Reporting,
+        uplink: Uplink,
+        spool: Spool,
+        health: Health,
+    ) -> None:
+        self._config, self._model, self._store = config, model, store
+        self._camera, self._pipeline, self._shadow, self._monitor = camera, pipeline, shadow, monitor
+        self._capture, self._reporting, self._uplink, self._spool = capture, reporting, uplink, spool
+        self._health = health
+
+    def report(self) -> StatusReport:
+        """The present state. Looks into the spool's folder: call it from a thread where that may block."""
+        state, health = self._store.state, self._health.judge()
+        phase, progress = self._reporting.phase
+        ready = self._pipeline.ready
+        return StatusReport(
+            device=self._config.device,
+            model=self._model,
+            version=__version__,
+            virtual=self._reporting.virtual,
+            session=state.session,
+            phase=phase,
+            progress=progress,
+            health=health.state,
+            healthy=health.ok,
+            health_sentence=health.sentence,
+            acceptance=self._monitor.acceptance_status(),
+            reference=self._reference(),
+            evidence={name: Evidence(*pair) for name, pair in self._monitor.evidence().items()},
+            alarms=state.alarms,
+            holding=self._monitor.holding(),
+            accelerator=ready.offload.provider if ready is not None else self._pipeline.stage.name,
+            suspect=self._pipeline.suspect,
+            replaced_today=len(state.restarts),
+            captures=CaptureStatus(
+                dict(self._capture.results),
+                {reason.value: count for reason, count in self._capture.refusals.items()},
+                self._capture.step,
+                self._capture.last,
+            ),
+            link=self._link(),
+            spool=self._spool_status(),
+            workers=self._workers(),
+            camera=CameraStatus(self._camera.description, _age(self._camera.last_frame), self._camera.problem),
+        )
+
+    def _reference(self) -> ReferenceStatus | None:
+        accepted = self._store.state.accepted
+        if accepted is None:
+            return None
+        hours: dict[str, float | None] = {}
+        for share in DISAGREEMENTS:
+            found = detection(
+                accepted.m0, accepted.alpha, accepted.block, accepted.gap, share, accepted.correlation_time
+            )
+            hours[f"{share:g}"] = found.hours if isfinite(found.hours) else None
+        return ReferenceStatus(accepted.m0, accepted.mean, accepted.block, accepted.alpha, hours)
+
+    def _link(self) -> LinkStatus:
+        state = self._uplink.state
+        return LinkStatus(state.connected, _age(state.last_answer_monotonic), state.bundles_sent, state.error)
+
+    def _spool_status(self) -> SpoolStatus:
+        usage = self._spool.usage()
+        return SpoolStatus(usage.bundles, usage.bytes, self._spool.limits.max_mib << 20)
+
+    def _workers(self) -> tuple[WorkerStatus, ...]:
+        camera, pipeline, shadow = self._camera, self._pipeline, self._shadow
+        rows: tuple[tuple[str, int | None, int, Callable[[], str]], ...] = (
+            ("camera", camera.pid, camera.generation, lambda: camera.problem or "running"),
+            ("pipeline", pipeline.pid, pipeline.generation, lambda: pipeline.stage.name),
+            ("shadow", shadow.pid, shadow.generation, lambda: "running" if shadow.ready is not None else "starting"),
+        )
+        return tuple(WorkerStatus(name, pid, n, max(0, n - 1), said()) for name, pid, n, said in rows)
+
+
+def _age(moment: float | None) -> float | None:
+    return None if moment is None else max(0.0, monotonic() - moment)
