@@ -11,7 +11,7 @@ import msgspec
 from tidegauge.configuration import load_toml
 from tidegauge.preflight.lint.graph import Graph, Remark
 from tidegauge.preflight.lint.load import load
-from tidegauge.preflight.lint.run import remarks
+from tidegauge.preflight.lint.rules import remarks
 from tidegauge.profile import Profile
 
 

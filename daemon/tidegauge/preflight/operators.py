@@ -26,7 +26,7 @@ TFLITE = frozenset(_TFLITE.split())
 #: What ONNX Runtime's own optimiser removes before TIDL sees the graph.
 REMOVED = frozenset({"Identity", "Dropout"})
 
-_CURES = {
+CURES = {
     "Square": "write Mul of the tensor with itself",
     "SQUARE": "write MUL of the tensor with itself",
     "Reciprocal": "write Div with a constant 1 as its first input, or compute 1/x into the weights",
@@ -60,7 +60,7 @@ _CURES = {
 
 def cure_of(operator: str) -> str:
     """What to do about an operator that TIDL leaves to the CPU."""
-    known = _CURES.get(operator)
+    known = CURES.get(operator)
     if known is not None:
         return f"{operator}: {known}"
     if operator in ONNX or operator in TFLITE:
