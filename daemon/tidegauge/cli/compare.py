@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from tidegauge.compare import Comparison, compare, open_source, to_json
-from tidegauge.compare.report import print_comparison, render_html
+from tidegauge.compare import Comparison, ExactComparison, compare, compare_folders, exact_to_json, open_source, to_json
+from tidegauge.compare.report import print_comparison, print_exact, render_exact, render_html
 from tidegauge.errors import TidegaugeError
 
 #: Columns where the output is a file or a pipe: a layer's row stays one line.
@@ -22,6 +23,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command("compare")
 @click.argument("source", type=click.Path(path_type=Path), required=False)
 @click.option("--device", type=_FOLDER, help="Folder of trace files, instead of a bundle.")
+@click.option("--host", type=_FOLDER, help="Folder of the PC emulation's traces of the same artifacts: bit by bit.")
 @click.option("--model", type=_FILE, help="The float model (.onnx) that was compiled.")
 @click.option("--tempdir", type=_FOLDER, help="The compile's tempDir (or the folder that holds it).")
 @click.option(
@@ -33,6 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(
     source: Path | None,
     device: Path | None,
+    host: Path | None,
     model: Path | None,
     tempdir: Path | None,
     inputs: tuple[str, ...],
@@ -42,31 +45,46 @@ def command(
 ) -> None:
     """Compare a device run with its float model, layer by layer, and name the layer that is wrong.
 
-    SOURCE is a bundle (a folder or a .tidebundle), or a folder of trace files with --model and --input.
-    Exit code: 0 fine, 1 a culprit is named, 2 the input is unusable, 3 too few layers could be compared.
+    SOURCE is a bundle (a folder or a .tidebundle), or a folder of trace files with --model and --input. With --host
+    and no --input, host and device are compared bit by bit and no model is needed.
+    Exit code: 0 fine, 1 a culprit is named (bit by bit: a difference), 2 the input is unusable, 3 too few layers could
+    be compared.
     """
     path = device or source
     if path is None or (device is not None and source is not None):
         raise TidegaugeError(
             "`tidegauge compare` needs one source", "name a bundle, or a folder of traces with --device"
         )
+    if host is not None and not inputs and path.is_dir() and not (path / "manifest.json").is_file():
+        exact = compare_folders(host, path, tempdir, min_coverage=min_coverage)
+        _deliver(exact_to_json(exact), lambda: render_exact(exact), exact, json_file, html_file)
+        sys.exit(exact.exit_code)
     with open_source(path, model=model, tempdir=tempdir, inputs=inputs) as opened:
         answer = compare(opened, min_coverage=min_coverage)
-    if html_file is not None:
-        _write(html_file, render_html(answer).encode())
-    if json_file == "-":
-        sys.stdout.buffer.write(to_json(answer))
-        sys.stdout.buffer.flush()
-    else:
-        if json_file is not None:
-            _write(Path(json_file), to_json(answer))
-        _show(answer, html_file)
+    _deliver(to_json(answer), lambda: render_html(answer), answer, json_file, html_file)
     sys.exit(answer.exit_code)
 
 
-def _show(answer: Comparison, html_file: Path | None) -> None:
+def _deliver(
+    data: bytes,
+    page: Callable[[], str],
+    answer: Comparison | ExactComparison,
+    json_file: str | None,
+    html_file: Path | None,
+) -> None:
+    if html_file is not None:
+        _write(html_file, page().encode())
+    if json_file == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    if json_file is not None:
+        _write(Path(json_file), data)
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
-    print_comparison(answer, console)
+    if isinstance(answer, ExactComparison):
+        print_exact(answer, console)
+    else:
+        print_comparison(answer, console)
     if html_file is not None:
         console.print(f"Report: {html_file}", markup=False)
 

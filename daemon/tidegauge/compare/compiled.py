@@ -34,7 +34,11 @@ class WeightScales:
 
 @dataclass
 class Subgraph:
-    """One compiled sub-graph. `expected`: data ids with a trace of their own; `names` by data id."""
+    """One compiled sub-graph. `expected`: data ids with a trace of their own; `names` by data id.
+
+    `order`: data ids in order of execution. `edges`: what the layer of a data id reads, None without a netLog;
+    `incomplete`: data ids of layers that read more than the table has room for.
+    """
 
     name: str
     names: dict[int, str] = field(default_factory=dict)
@@ -44,6 +48,9 @@ class Subgraph:
     weights: dict[str, WeightScales] = field(default_factory=dict)
     net_sha256: str | None = None
     conflicts: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
+    edges: dict[int, tuple[int, ...]] | None = None
+    incomplete: frozenset[int] = frozenset()
 
     def info(self, data_id: int) -> TensorInfo | None:
         """The table's row of a data id."""
@@ -52,13 +59,21 @@ class Subgraph:
 
 def find_tempdir(folder: Path) -> Path:
     """The folder with the tables: `folder` itself or its `tempDir`. Raises `TidegaugeError`."""
-    for candidate in (folder, folder / "tempDir", folder / "artifacts" / "tempDir"):
-        if any(candidate.glob(f"*{_LAYER_INFO}")) or any(candidate.glob(f"*{_NET_LOG}")):
-            return candidate
+    found = locate_tempdir(folder)
+    if found is not None:
+        return found
     raise TidegaugeError(
         f"{folder} has no *{_LAYER_INFO}, so nobody knows the names of the traced layers",
         "give --tempdir the tempDir of the compile that made the board's artifacts",
     )
+
+
+def locate_tempdir(folder: Path) -> Path | None:
+    """As `find_tempdir`; None where there is none."""
+    for candidate in (folder, folder / "tempDir", folder / "artifacts" / "tempDir"):
+        if any(candidate.glob(f"*{_LAYER_INFO}")) or any(candidate.glob(f"*{_NET_LOG}")):
+            return candidate
+    return None
 
 
 def read_tempdir(folder: Path, log: str = "") -> dict[str, Subgraph]:
@@ -94,6 +109,9 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
     for info in picture:
         if info.data_id is not None and info.layer_kind is not None:
             found.kinds.setdefault(info.data_id, info.layer_kind)
+    found.order = tuple(dict.fromkeys(row.data_id for row in rows))
+    if net is not None:
+        _edges(found, net)
     known = found.kinds or dict.fromkeys((i for i in found.names if i > 0), "")
     found.expected = tuple(sorted(i for i, kind in known.items() if kind != "TIDL_DataLayer"))
     found.weights = _weights(proto_layers[0]) if proto_layers else {}
@@ -103,6 +121,14 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
         for d in tensor_table.disagreements(picture, proto)
     )
     return found
+
+
+def _edges(found: Subgraph, net: netlog.NetLog) -> None:
+    found.edges = {data_id: layer.inputs for layer in net.layers for data_id in layer.outputs}
+    found.order = tuple(found.edges)
+    found.incomplete = frozenset(
+        data_id for layer in net.layers if layer.input_count > len(layer.inputs) for data_id in layer.outputs
+    )
 
 
 def _parse(path: Path, parser: Callable[[str], T]) -> T | None:

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
+from tidegauge.compare.exact_types import ExactComparison
 from tidegauge.compare.report import words
 from tidegauge.compare.report.chart import chart, profile
+from tidegauge.compare.report.exact import exact_headline, exact_section
 from tidegauge.compare.report.words import decibels, number, percent
 from tidegauge.compare.types import Comparison, Culprit, LayerResult, Picture
 
@@ -39,14 +41,30 @@ def render_html(comparison: Comparison) -> str:
         _provenance(comparison),
         "</main>",
     ]
-    data = json.dumps([_detail(layer) for layer in comparison.layers], separators=(",", ":")).replace("<", "\\u003c")
+    return page(title, "".join(body), [_detail(layer) for layer in comparison.layers], first)
+
+
+def render_exact(answer: ExactComparison) -> str:
+    """A page of a bit-exact comparison alone."""
+    title = f"Tidegauge: {exact_headline(answer)}, bit by bit"
+    kind = {0: "", 1: " bad", 2: " thin", 3: " thin"}[answer.exit_code]
+    head = (
+        f'<div class="verdict{kind}"><b class="word">{escape(exact_headline(answer))}</b>'
+        f"<h1>{escape(answer.sentence)}</h1></div>"
+    )
+    return page(title, f"<main>{head}{exact_section(answer)}</main>", [], 0)
+
+
+def page(title: str, body: str, layers: list[dict[str, object]], first: int) -> str:
+    """The whole page around a body; `layers` is what its script shows of each."""
+    data = json.dumps(layers, separators=(",", ":")).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}</title><style>{_asset('page.css')}</style></head>"
-        f'<body data-first="{first}">{"".join(body)}'
+        f'<body data-first="{first}">{body}'
         f'<script type="application/json" id="layers">{data}</script>'
         f"<script>{_asset('page.js')}</script></body></html>\n"
     )
