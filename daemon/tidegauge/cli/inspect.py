@@ -20,7 +20,7 @@ from tidegauge.bundles.reader import missing_blobs, read_blob, read_manifest
 from tidegauge.cli.inspect_view import show
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import artifacts, file_names, io_descriptor
-from tidegauge.tidl.inspection import Inspection, inspect
+from tidegauge.tidl.inspection import Inspection, inspect, network_differences
 
 #: Columns where the output is a file or a pipe.
 _PIPE_WIDTH = 160
@@ -63,16 +63,20 @@ class _Files:
 @click.option(
     "--artifacts", "compiled", type=click.Path(path_type=Path), help="The compile that traces or a log belong to."
 )
+@click.option("--same-as", "other", type=click.Path(path_type=Path), help="Another compile: is its network the same?")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--layers/--no-layers", default=True, help="List every layer and every trace (default), or only sums.")
-def command(path: Path, compiled: Path | None, as_json: bool, layers: bool) -> None:
+def command(path: Path, compiled: Path | None, other: Path | None, as_json: bool, layers: bool) -> None:
     """Say what the TIDL files at PATH hold.
 
     PATH is an artifacts folder, a tempDir, a folder of traces, a bundle (folder or .tidebundle), or one file: a log,
-    param.yaml, a descriptor, any file of a compile. Exit code: 0, or 2 where a file is damaged or a trace is not whole.
+    param.yaml, a descriptor, any file of a compile. Exit code: 0, or 2 where a file is damaged or a trace is not whole;
+    with --same-as 1 where the networks differ.
     """
     files = _Files()
     _collect(path, files)
+    if other is not None:
+        sys.exit(_compare(files, other, as_json))
     if compiled is not None:
         _collect(compiled, files, beside=True)
     found = inspect(files.sizes, files.contents, logs=files.logs)
@@ -86,6 +90,20 @@ def command(path: Path, compiled: Path | None, as_json: bool, layers: bool) -> N
     else:
         show(found, Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH), layers)
     sys.exit(_exit_code(found))
+
+
+def _compare(files: _Files, other: Path, as_json: bool) -> int:
+    """Print where the two networks differ; 1 if they do."""
+    second = _Files()
+    _collect(other, second)
+    found = network_differences(files.contents, second.contents)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    for name, told in found.items() if not as_json else ():
+        click.echo(f"{name}: " + ("the same layers, edges and shapes" if not told else "the networks differ"))
+        for line in told:
+            click.echo(f"  {line}")
+    return 1 if any(found.values()) else 0
 
 
 def _exit_code(found: Inspection) -> int:

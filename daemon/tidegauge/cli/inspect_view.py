@@ -223,6 +223,17 @@ def _log(log: LogReport, networks: Sequence[Network], console: Console) -> None:
         pairs.append(("offloaded", f"{count.nodes} of {count.total} nodes in {_count(count.subgraphs, 'sub-graph')}"))
     if log.scales:
         pairs.append(("scales told", f"of {log.scales} tensors"))
+    if log.clock_hz is not None:
+        pairs.append(("clock", f"{log.clock_hz / 1e6:g} MHz"))
+    if log.cycles:
+        total = sum(layer.cycles for layer in log.cycles)
+        slow = max(log.cycles, key=lambda layer: layer.cycles)
+        clock = f", {total / log.clock_hz * 1000:.2f} ms" if log.clock_hz else ""
+        slowest = f"the slowest {slow.layer} with {slow.cycles / total:.0%}" if total else ""
+        pairs.append(("layer times", f"{_count(len(log.cycles), 'layer')}, {total} cycles{clock}, {slowest}"))
+    if log.run_microseconds is not None:
+        copied_in, processed, copied_out = log.run_microseconds
+        pairs.append(("last run", f"{copied_in:.0f} µs in, {processed:.0f} µs processing, {copied_out:.0f} µs out"))
     if log.last_layer is not None:
         state = "begun, not ended: a hung C7x stands here" if log.unfinished is not None else log.last_layer.phase
         number = log.last_layer.layer

@@ -164,21 +164,24 @@ def inspect(
     """Read everything. `contents`: files that are read, of `net.bin` and traces only the head or nothing; `logs`:
     texts to be read as logs whatever their names."""
     reader = _Reader(contents)
-    networks = tuple(_network(reader, name) for name in file_names.subgraphs(path.rsplit("/", 1)[-1] for path in sizes))
+    reports = tuple(log_report.report(name, data.decode(errors="replace")) for name, data in (logs or {}).items())
+    names = file_names.subgraphs(path.rsplit("/", 1)[-1] for path in sizes)
+    # A log does not say which sub-graph its table of layer times is of.
+    timed = next((log.cycles for log in reports if log.cycles), ()) if len(names) == 1 else ()
+    networks = tuple(_network(reader, name, timed) for name in names)
     traces = _traces(sizes, networks)
     allowed = reader.text_of("allowed_nodes", "", artifacts.parse_allowed_nodes)
     metadata = reader.text_of("metadata", "", artifacts.parse_metadata)
     compiled = reader.text_of("compile_log", "", compile_log.parse)
     parameters = reader.text_of("yaml", "", param_yaml.parse)
-    reports = tuple(log_report.report(name, data.decode(errors="replace")) for name, data in (logs or {}).items())
     if allowed is not None and not any(allowed):
         path = reader.roles["allowed_nodes", ""]
         problem = "the file allows no node, so the CPU would run the whole model"
         reader.findings.append(Finding(path, problem, "read the compile's log for unsupported layers", fatal=True))
     reader.findings += _absent(networks, sizes)
     if compiled is not None and compiled.invalid_names:
-        names = ", ".join(compiled.invalid_names[:3]) + (", …" if len(compiled.invalid_names) > 3 else "")
-        problem = f"{len(compiled.invalid_names)} names of the 16-bit or deny lists were not found: {names}"
+        first = ", ".join(compiled.invalid_names[:3]) + (", …" if len(compiled.invalid_names) > 3 else "")
+        problem = f"{len(compiled.invalid_names)} names of the 16-bit or deny lists were not found: {first}"
         cure = "correct the names: the option was silently not applied to them"
         reader.findings.append(Finding(reader.roles["compile_log", ""], problem, cure, fatal=False))
     return Inspection(
@@ -221,7 +224,7 @@ def _what(reader: _Reader, traces: tuple[TraceFile, ...], logs: tuple[LogReport,
     return tuple(word for word, present in told.items() if present)
 
 
-def _network(reader: _Reader, name: str) -> Network:
+def _network(reader: _Reader, name: str, timed: tuple[csv_tables.LayerCycles, ...]) -> Network:
     header = reader.bytes_of("net", name, net_header.parse)
     descriptor = reader.bytes_of("io", name, io_descriptor.parse)
     graph = reader.text_of("netlog", name, netlog.parse)
@@ -244,7 +247,7 @@ def _network(reader: _Reader, name: str) -> Network:
         descriptor_release=descriptor.release if descriptor else None,
         picture=path.rsplit(".", 1)[-1] if path else "",
         giga_macs=graph.giga_macs if graph else None,
-        layers=_layers(reader, name, graph, table) if graph or rows or picture else (),
+        layers=_layers(reader, name, graph, table, timed) if graph or rows or picture else (),
     )
 
 
@@ -254,14 +257,18 @@ def _proto(text: str) -> tuple[TensorInfo, ...]:
 
 
 def _layers(
-    reader: _Reader, name: str, graph: netlog.NetLog | None, table: tuple[TensorInfo, ...]
+    reader: _Reader,
+    name: str,
+    graph: netlog.NetLog | None,
+    table: tuple[TensorInfo, ...],
+    timed: tuple[csv_tables.LayerCycles, ...],
 ) -> tuple[Layer, ...]:
     errors = reader.text_of("param_debug", name, csv_tables.parse_param_debug) or ()
     simulated = reader.text_of("perfsim", "", csv_tables.parse_perfsim)
     measured = reader.text_of("perf", name, csv_tables.parse_perf)
     weights = {row.layer: row for row in errors if row.role in ("weights", "")}
     times = {layer.layer: layer.microseconds for layer in simulated.layers} if simulated else {}
-    cycles = {layer.layer: layer.cycles for layer in measured.layers} if measured else {}
+    cycles = {layer.layer: layer.cycles for layer in (measured.layers if measured else timed)}
     by_id = {info.data_id: info for info in table if info.data_id is not None}
     if graph is None:
         known = sorted(by_id.items())
@@ -366,3 +373,25 @@ def _missing(traces: tuple[TraceFile, ...], networks: tuple[Network, ...]) -> tu
         for layer in network.layers
         if layer.data_id is not None and layer.kind != _DATA_LAYER and (network.name, layer.data_id) not in traced
     )
+
+
+def network_differences(first: Mapping[str, bytes], second: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
+    """For each sub-graph of either compile: where its network differs, by netLog, which every release writes alike.
+
+    Raises FormatError where one of the two has no netLog that can be read.
+    """
+    sides = [_Reader(contents) for contents in (first, second)]
+    names = sorted({subgraph for side in sides for role, subgraph in side.roles if role == "netlog"})
+    if not names:
+        raise FormatError("neither compile has a netLog", "give the folders with the compiles' tempDir")
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        one, other = (side.text_of("netlog", name, netlog.parse) for side in sides)
+        for side in sides:
+            if side.findings:
+                raise FormatError(side.findings[0].problem, side.findings[0].cure).in_file(side.findings[0].file)
+        if one is None or other is None:
+            found[name] = (f"only the {'second' if one is None else 'first'} compile has this sub-graph",)
+        else:
+            found[name] = netlog.differences(one, other)
+    return found

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from tidegauge.tidl import log_causes, remote_log
+from tidegauge.tidl.csv_tables import LayerCycles
 from tidegauge.tidl.log_causes import OffloadCount, Progress
+
+_CLOCK = re.compile(r"### CPU Frequency = (\d{6,11}) Hz", re.ASCII)
+_PERF_HEAD = re.compile(r"\s*Layer, +Layer Cycles,")
+_PERF_ROW = re.compile(r"\s*(\d{1,6}), +(\d{1,15}),(?: *\d{1,15},){4,30}\s*", re.ASCII)
+_STATS = re.compile(r"Sub ?Graph Stats (\d{1,15}\.\d{1,9}) (\d{1,15}\.\d{1,9}) (\d{1,15}\.\d{1,9})", re.ASCII)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -23,7 +31,8 @@ class LogReport(msgspec.Struct, frozen=True):
     """`first_seconds`, `last_seconds`: since boot. `milestone`: the last step of a good start that the log tells.
 
     `unfinished`: a layer that began ("process") and never ended: where a hung C7x stands. `scales`: tensors whose scale
-    the C7x printed while dumping.
+    the C7x printed while dumping. `clock_hz`: the C7x's own clock, of its boot lines. `cycles`: the last table of layer
+    times (debug_level 1 and more). `run_microseconds`: (copy in, process, copy out) of the last run.
     """
 
     file: str
@@ -37,6 +46,9 @@ class LogReport(msgspec.Struct, frozen=True):
     unfinished: int | None
     scales: int
     faults: tuple[Fault, ...]
+    clock_hz: int | None = None
+    cycles: tuple[LayerCycles, ...] = ()
+    run_microseconds: tuple[float, float, float] | None = None
 
 
 def report(file: str, text: str) -> LogReport:
@@ -48,6 +60,9 @@ def report(file: str, text: str) -> LogReport:
     offload: OffloadCount | None = None
     last: Progress | None = None
     scales: set[int] = set()
+    clock: int | None = None
+    cycles: dict[int, LayerCycles] = {}
+    stats: tuple[float, float, float] | None = None
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
         parsed = remote_log.parse(line)
@@ -60,6 +75,14 @@ def report(file: str, text: str) -> LogReport:
         last = log_causes.progress(parsed.text) or last
         if (printed := remote_log.scale_line(parsed.text)) is not None:
             scales.add(printed.data_id)
+        if (row := _PERF_ROW.fullmatch(parsed.text)) is not None:
+            cycles[int(row[1])] = LayerCycles(int(row[1]), int(row[2]))
+        elif _PERF_HEAD.match(parsed.text):
+            cycles = {}
+        elif (told := _CLOCK.search(parsed.text)) is not None:
+            clock = int(told[1])
+        elif (told := _STATS.search(parsed.text)) is not None:
+            stats = (float(told[1]), float(told[2]), float(told[3]))
         if (cause := log_causes.cause(parsed.text)) is not None:
             before = faults.get(cause)
             first = before or Fault(cause.word, 0, number, parsed.core, parsed.text.strip()[:300], cause.cure)
@@ -76,4 +99,7 @@ def report(file: str, text: str) -> LogReport:
         unfinished=last.layer if last and last.phase in ("start", "process") else None,
         scales=len(scales),
         faults=tuple(sorted(faults.values(), key=lambda fault: fault.line)),
+        clock_hz=clock,
+        cycles=tuple(cycles.values()),
+        run_microseconds=stats,
     )

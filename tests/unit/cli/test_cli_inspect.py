@@ -144,6 +144,21 @@ def test_a_bundle_with_its_log_and_artifacts(samples: Path, tmp_path: Path) -> N
     assert run(str(tmp_path / "one.tidebundle")).output == told.output
 
 
+def test_the_same_network_or_not(samples: Path, tmp_path: Path) -> None:
+    real = samples / "am62a-yolox-s-int16-tools-10_00_08"
+    told = run(str(real), "--same-as", str(real / "tempDir"))
+    assert (told.exit_code, told.output) == (0, "subgraph_0: the same layers, edges and shapes\n")
+    text = (real / "tempDir/subgraph_0_tidl_net.bin_netLog.txt").read_text()
+    (tmp_path / "subgraph_0_tidl_net.bin_netLog.txt").write_text(text.replace("|dets_det ", "|dets_cut ", 1))
+    told = run(str(real), "--same-as", str(tmp_path))
+    assert told.exit_code == 1
+    assert "layer 117: name 'dets_det' against 'dets_cut'" in told.output
+    (tmp_path / "subgraph_0_tidl_net.bin_netLog.txt").write_text(text[:3000])
+    answer = run(str(real), "--same-as", str(tmp_path))
+    assert isinstance(answer.exception, TidegaugeError)
+    assert "netLog" in str(answer.exception)
+
+
 def test_what_is_nothing_of_tidl_s(tmp_path: Path) -> None:
     for path, words in ((tmp_path, "no file of a TIDL compile"), (tmp_path / "no", "does not exist")):
         answer = run(str(path))

@@ -130,3 +130,14 @@ def test_a_log_of_a_hang() -> None:
     (fault,) = told.faults
     assert (fault.cause, fault.count, fault.line) == ("trace_file", 2, 4)
     assert "free room in /tmp" in fault.cure
+
+
+def test_layer_times_in_a_log(samples: Path, contents: dict[str, bytes]) -> None:
+    text = (samples / "logs/remote_log_c7x_tidl_perf.txt").read_text()
+    told = report("remote_log.txt", "[C7x_1 ]      4.36 s: ### CPU Frequency = 850000000 Hz\n" + text)
+    assert [(row.layer, row.cycles) for row in told.cycles] == [(0, 201247), (1, 44208)]
+    assert told.clock_hz == 850_000_000
+    assert report("x", "Sub Graph Stats 12.500000 9000.250000 7.000000 \n").run_microseconds == (12.5, 9000.25, 7.0)
+    sizes = {name: len(data) for name, data in contents.items()}
+    found = inspect(sizes, contents, logs={"remote_log.txt": text.encode()})
+    assert [layer.cycles for layer in found.networks[0].layers[:3]] == [201247, 44208, None]

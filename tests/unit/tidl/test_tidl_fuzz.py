@@ -126,16 +126,17 @@ def test_text(format_: str, data: st.DataObject) -> None:
         assert error.cure
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, io_descriptor.SIZE - 1), st.integers(0, 255)), max_size=12)
+    changes=st.lists(st.tuples(st.integers(0, io_descriptor.SIZE - 1), st.integers(0, 255)), max_size=12)
     | st.lists(st.tuples(st.integers(0, 31), st.integers(0, 255)), max_size=12)
 )
-def test_descriptor(changes: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("size", io_descriptor.KNOWN_SIZES)
+def test_descriptor(size: int, changes: list[tuple[int, int]]) -> None:
     item = io_descriptor.IoInput("a", 0, (1, 1, 1, 1, 1, 1), "int8", 1.0, 0)
-    data = bytearray(io_descriptor.pack(io_descriptor.IoDescriptor((item,), ())))
+    data = bytearray(io_descriptor.pack(io_descriptor.IoDescriptor((item,), (), file_size=size)))
     for offset, value in changes:
-        data[offset] = value
+        data[offset % size] = value
     try:
         parsed = io_descriptor.parse(bytes(data))
         assert io_descriptor.parse(io_descriptor.pack(parsed)) == parsed
