@@ -29,19 +29,55 @@ class Preprocess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the watched output is, and the size of one step of its loss, in the output's own unit.
+    """What the watched output is, how its loss is measured, and the size of one step, in the output's own unit.
 
-    `kind` "image": a picture of `low`…`high`; "raw": any tensor. `step` is the difference the product does not
-    mind (for a picture one display level, for instance 1/255); the loss is the share of elements off by more.
+    `kind` "image": a picture of `low`…`high`; "raw": any tensor; both lose the share of elements off by more than
+    `step`, the difference the product does not mind (for a picture one display level, for instance 1/255). Other kinds
+    decode both sides with the same code, and use `step` for named symptoms only. `also`: further outputs that the
+    decoder needs, in its order. `activation`: what the model left out. `decoder`: of detection `tidl`, `ssd`, `yolov5`
+    or `yolox`; of keypoints `tidl`, `points` or `heatmaps`. `threshold`: the product's score threshold; `overlap`: of
+    suppression. `width`, `height`: the model's input, for `yolox`. `loss`: `top1` for classification, `pixels` for
+    segmentation, the entry point's name for kind `custom`; empty for the kind's own.
     """
 
     name: str
-    kind: Literal["image", "raw"]
+    kind: Literal[
+        "image",
+        "raw",
+        "classification",
+        "detection",
+        "segmentation",
+        "keypoints",
+        "depth",
+        "embedding",
+        "custom",
+    ]
     step: Annotated[float, Meta(gt=0)]
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     channel_order: Literal["RGB", "BGR"] = "RGB"
     low: float = 0.0
     high: float = 1.0
+    also: tuple[str, ...] = ()
+    loss: str = ""
+    activation: Literal["none", "softmax", "sigmoid"] = "none"
+    decoder: Literal["tidl", "ssd", "yolov5", "yolox", "points", "heatmaps"] = "tidl"
+    threshold: Annotated[float, Meta(gt=0)] = 0.5
+    overlap: Annotated[float, Meta(gt=0, le=1)] = 0.45
+    width: Annotated[int, Meta(ge=0)] = 0
+    height: Annotated[int, Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """What a kind can't do is refused when the profile is read, not at the first sample."""
+        decoders = {"detection": ("tidl", "ssd", "yolov5", "yolox"), "keypoints": ("tidl", "points", "heatmaps")}
+        losses = {"classification": ("", "top1"), "segmentation": ("", "pixels")}
+        if self.kind in decoders and self.decoder not in decoders[self.kind]:
+            raise ValueError(f"kind {self.kind} has no decoder {self.decoder}, but {', '.join(decoders[self.kind])}")
+        if self.kind == "custom" and not self.loss:
+            raise ValueError("kind custom needs `loss`, the name of an entry point")
+        if self.kind != "custom" and self.loss not in losses.get(self.kind, ("",)):
+            raise ValueError(f"kind {self.kind} has no loss {self.loss}")
+        if self.kind == "detection" and self.decoder == "yolox" and not (self.width and self.height):
+            raise ValueError("decoder yolox needs `width` and `height` of the model's input")
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,6 +39,9 @@ CHANGE_STEPS, STALE_RATIO = 4, 0.25
 STALE_STEPS = 2
 #: … or nearly all elements are the previous device output's, bit for bit.
 STALE_EQUAL = 0.999
+#: Kinds whose outputs are lists of objects, or anything: rows change places and come and go, so that elements at one
+#: place have nothing to do with each other. Their losses match what belongs together.
+ROWS_OF_OBJECTS = ("detection", "keypoints", "custom")
 
 
 def symptoms(
@@ -57,7 +60,7 @@ def symptoms(
     flat_pair(device, reference)
     if not all_finite(device):
         return ("non_finite",)
-    if not all_finite(reference):
+    if not all_finite(reference) or output.kind in ROWS_OF_OBJECTS:
         return ()
     pair = _Pair(output, device, reference)
     if pair.is_black():
@@ -87,7 +90,7 @@ class _Pair:
                 f"an earlier output has shape {list(array.shape)}, this one {list(self.device.shape)}",
                 "compare outputs of one model only",
             )
-        if self.output.kind == "raw":
+        if self.output.kind != "image":
             return flat(array)[self.indices].astype(np.float64)[None]
         picture = planes(array, self.output.layout)
         rows, columns = np.divmod(self.indices, picture.shape[2])
@@ -167,7 +170,7 @@ def _is_stale(pair: _Pair, previous_reference: Array | None, previous_device: Ar
 
 
 def _pixels(output: Output, array: Array) -> int:
-    if output.kind == "raw":
+    if output.kind != "image":
         return array.size
     _, height, width = planes(array, output.layout).shape
     return int(height * width)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tidegauge.losses.output_stats import output_stats, summary
+from tidegauge.losses.output_stats import output_stats
+from tidegauge.losses.select import outputs_summary
 from tidegauge.pipeline.channel import Channel
 from tidegauge.pipeline.layout import Region, RingSpec, sample_layout
 from tidegauge.pipeline.messages import (
@@ -76,7 +77,7 @@ class PipelineWorker:
         self._frames: Ring | None = None
         self._camera_generation = -1
         self._picture = Region(TensorSpec("picture", (0, 0, 3), "uint8"), 0)
-        self._watched = [spec.name for spec in session.outputs].index(profile.output.name)
+        self._names = [spec.name for spec in session.outputs]
 
     def attach(self, command: AttachFrames, fd: int | None) -> None:
         """Map a camera's frame ring, in place of the one before."""
@@ -118,7 +119,7 @@ class PipelineWorker:
             device_seconds=run.seconds,
             digest=run.digest,
             outputs=run.statistics,
-            summary=summary(self._profile.output, run.outputs[self._watched]),
+            summary=outputs_summary(self._profile.output, dict(zip(self._names, run.outputs, strict=True))),
             sample_slot=command.sample_slot,
         )
 
@@ -183,9 +184,9 @@ def warm_up(profile: Profile, session: Session) -> None:
     grey = np.full((profile.preprocess.height, profile.preprocess.width, 3), 128, np.uint8)
     for _ in range(WARM_UP_RUNS):
         _, outputs = timed_run(session, {session.inputs[0].name: input_tensor(grey, profile.preprocess)})
-    watched = [spec.name for spec in session.outputs].index(profile.output.name)
+    named = {spec.name: array for spec, array in zip(session.outputs, outputs, strict=True)}
     with failing_as(FailureKind.PROFILE_MISMATCH):
-        summary(profile.output, outputs[watched])
+        outputs_summary(profile.output, named)
 
 
 def body(channel: Channel[PipelineCommand]) -> None:

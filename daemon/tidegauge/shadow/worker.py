@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.losses.select import loss_for
+from tidegauge.losses.select import outputs_loss
 from tidegauge.losses.symptoms import symptoms
 from tidegauge.losses.tensor_error import tensor_errors
 from tidegauge.pipeline.channel import Channel
@@ -84,7 +84,7 @@ class ShadowWorker:
     def __init__(self, profile: Profile, session: Session) -> None:
         self._profile = profile
         self._session = session
-        self._loss = loss_for(profile.output)
+        self._loss = outputs_loss(profile.output)
         self._samples: Ring | None = None
         self._layout: SampleLayout | None = None
         self._generation = -1
@@ -148,7 +148,7 @@ class ShadowWorker:
         left, right = device[output.name], reference[output.name]
         before, before_device = self._previous or (None, None)
         with failing_as(FailureKind.PROFILE_MISMATCH):  # a picture by its profile that is none by its shape
-            loss = self._loss(left, right)
+            loss = self._loss(device, reference)
             found = symptoms(output, left, right, before, before_device)
             errors = tuple(self._errors(name, device[name], reference[name]) for name in device)
         self._previous = (right, left.copy())  # the device's lies in a slot that is used again
