@@ -8,10 +8,10 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -23,7 +23,7 @@ from rich.table import Table
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard import core, failures, remote_log
 from tidegauge.virtualboard.faults import ALL_KINDS, eligible, parse
-from tidegauge.virtualboard.network import DTYPES, load_artifacts
+from tidegauge.virtualboard.network import DTYPES, load_all, load_artifacts
 from tidegauge.virtualboard.state import VARIABLE, BoardState, board_folder, fail, inject, reboot
 
 Array = NDArray[Any]
@@ -46,13 +46,15 @@ def command() -> None:
     type=click.Path(path_type=Path),
     help="Input tensor (.npy, or .npz by input name), or a folder of them. May be repeated.",
 )
-@click.option("--tensor-bits", type=click.Choice(["8", "16"]), default="8", show_default=True)
+@click.option("--tensor-bits", type=click.Choice(["8", "16", "32"]), default="8", show_default=True)
 @click.option(
     "--16bit", "wide", multiple=True, metavar="NAME", help="output_feature_16bit_names_list. May be repeated."
 )
 @click.option("--params-16bit", "params", multiple=True, metavar="NAME", help="params_16bit_names_list.")
-@click.option("--quantization-scale-type", "scale", type=click.Choice(["0", "4"]), default="0", show_default=True)
+@click.option("--deny", "denied", multiple=True, metavar="NAME", help="deny_list:layer_name. May be repeated.")
+@click.option("--quantization-scale-type", "scale", type=click.Choice(["0", "1", "4"]), default="0", show_default=True)
 @click.option("--calibration-frames", "frames", type=int, default=20, show_default=True, help="Use at most so many.")
+@click.option("--option", "extra", multiple=True, metavar="KEY=VALUE", help="Any compile option, by TIDL's name.")
 def compile_command(
     model: Path,
     artifacts: Path,
@@ -60,31 +62,40 @@ def compile_command(
     tensor_bits: str,
     wide: tuple[str, ...],
     params: tuple[str, ...],
+    denied: tuple[str, ...],
     scale: str,
     frames: int,
+    extra: tuple[str, ...],
 ) -> None:
     """Compile the ONNX file MODEL."""
     from tidegauge.virtualboard.compiler import compile_model  # heavy: a remote-log server must start at once
     from tidegauge.virtualboard.options import CompileOptions
 
-    options = msgspec.convert(
-        {
-            "tensor_bits": int(tensor_bits),
-            "output_feature_16bit_names_list": wide,
-            "params_16bit_names_list": params,
-            "quantization_scale_type": int(scale),
-            "calibration_frames": frames,
-        },
-        CompileOptions,
-    )
+    chosen = {
+        "tensor_bits": tensor_bits,
+        "advanced_options:output_feature_16bit_names_list": ",".join(wide),
+        "advanced_options:params_16bit_names_list": ",".join(params),
+        "deny_list:layer_name": ",".join(denied),
+        "advanced_options:quantization_scale_type": scale,
+        "advanced_options:calibration_frames": str(frames),
+    }
+    options = CompileOptions.from_tidl(chosen | dict(_pair(text) for text in extra))
     report = compile_model(model, artifacts, _calibration(model, calibration), options)
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(
-        f"{artifacts}: {len(report.layers)} layers from {report.nodes} nodes, {report.frames} calibration frames"
+        f"{artifacts}: {len(report.layers)} layers from {report.offloaded} of {report.nodes} nodes in "
+        f"{len(report.subgraphs)} sub-graph(s), {report.frames} calibration frames"
     )
     for name, value in report.sqnr_db.items():
         click.echo(f"{name}: {value:.1f} dB signal to quantisation noise")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise TidegaugeError(f"the option {text!r} is not of the form KEY=VALUE", "write accuracy_level=1, for example")
+    return key, value
 
 
 def _calibration(model: Path, paths: tuple[Path, ...]) -> Iterator[dict[str, Array]]:
@@ -127,33 +138,63 @@ def _tensors(path: Path, inputs: list[str]) -> dict[str, Array]:
 
 @command.command("run")
 @click.argument("artifacts", type=_FOLDER)
-@click.option("--model", required=True, type=_FILE, help="The ONNX model the artifacts were compiled from.")
-@click.option("--input", "source", required=True, type=_FILE, help="Input tensor (.npy, or .npz by input name).")
+@click.option("--model", type=_FILE, help="The ONNX model; needed where the CPU runs a part of it.")
+@click.option(
+    "--input",
+    "sources",
+    required=True,
+    multiple=True,
+    type=_FILE,
+    help="Input tensor, .npy or .npz by name.",
+)
 @click.option("--output", required=True, type=_FOLDER, help="Folder for outputs, traces and the remote log.")
 @click.option("--debug-level", type=click.IntRange(0, 6), default=0, show_default=True, help="3 and 4 dump traces.")
+@click.option(
+    "--target",
+    type=click.Choice(["device", "host"]),
+    default="device",
+    show_default=True,
+    help="host: TI's emulation on a PC, whose traces have no core in their names, and which runs float networks.",
+)
 @click.option("--fault", "faults", multiple=True, metavar="LAYER:KIND[:AMOUNT]", help=f"Kinds: {', '.join(ALL_KINDS)}.")
 def run_command(
-    artifacts: Path, model: Path, source: Path, output: Path, debug_level: int, faults: tuple[str, ...]
+    artifacts: Path,
+    model: Path | None,
+    sources: tuple[Path, ...],
+    output: Path,
+    debug_level: int,
+    target: Literal["device", "host"],
+    faults: tuple[str, ...],
 ) -> None:
-    """Run one input tensor on a board of its own. Traces go to OUTPUT/traces, outputs to OUTPUT/NAME.npy."""
-    from tidegauge.virtualboard import onnxruntime_tidl
+    """Run input tensors, one frame after another, on a board of its own.
 
-    network = load_artifacts(artifacts)
-    tensors = _tensors(source, list(network.inputs))
+    Outputs go to OUTPUT/offload/frame_N/NAME.bin, float32, as TI's basic_example.py writes them; those of the last
+    frame also to OUTPUT/NAME.npy, and its traces to OUTPUT/traces: as with TIDL, each frame's overwrite the last one's.
+    """
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+
+    from tidegauge.virtualboard.offloaded import needs_model
+
+    names = list(load_artifacts(artifacts).inputs if model is None else _input_names(model))
+    if model is None and needs_model(artifacts):
+        raise TidegaugeError(f"the CPU runs a part of the model that {artifacts} is of", "name the model with --model")
+    frames = [_tensors(source, names) for source in sources]
     traces = output / "traces"
     traces.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tidegauge-virtualboard-") as name:
         board = Path(name)
-        BoardState(trace_folder=str(traces)).save(board)
+        BoardState(trace_folder=str(traces), target=target).save(board)
         inject(board, (parse(text) for text in faults), artifacts)
         os.environ[VARIABLE] = name
         with _log_server(board):
-            session = onnxruntime_tidl.InferenceSession(
-                model,
-                providers=[onnxruntime_tidl.TIDL, onnxruntime_tidl.CPU],
-                provider_options=[{"artifacts_folder": str(artifacts), "debug_level": str(debug_level)}, {}],
-            )
-            results = dict(zip(network.outputs, session.run(list(network.outputs), tensors), strict=True))
+            try:
+                run = _runner(artifacts, model, board, debug_level)
+            except Fail as error:
+                cure = "float networks run with --target host only; else see the lines above"
+                raise TidegaugeError(f"{artifacts} can't be opened ({error})", cure) from error
+            for number, tensors in enumerate(frames):
+                results = run(tensors)
+                _write_outputs(output, number, results)
         log = board / remote_log.LOG_FILE
         (output / remote_log.LOG_FILE).write_bytes(log.read_bytes() if log.exists() else b"")
     for tensor, value in results.items():
@@ -161,6 +202,33 @@ def run_command(
         np.save(path, value)
         click.echo(f"{tensor}: {path}")
     click.echo(f"{sum(1 for _ in traces.iterdir())} trace files in {traces}")
+
+
+def _runner(
+    artifacts: Path, model: Path | None, board: Path, level: int
+) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """What runs a frame: a session as an application has it, or, without the model, its TIDL side alone."""
+    from tidegauge.virtualboard import offloaded, onnxruntime_tidl
+    from tidegauge.virtualboard.state import BoardWatch
+
+    if model is not None:
+        session = onnxruntime_tidl.InferenceSession(
+            model,
+            providers=[onnxruntime_tidl.TIDL, onnxruntime_tidl.CPU],
+            provider_options=[{"artifacts_folder": str(artifacts), "debug_level": str(level)}, {}],
+        )
+        names = [item.name for item in session.get_outputs()]
+        return lambda tensors: dict(zip(names, session.run(names, tensors), strict=True))
+    side = offloaded.Offloaded(BoardWatch(board), b"", artifacts, level)
+    outputs = list(side.devices[0].network.outputs)
+    return lambda tensors: side.run(outputs, tensors, {})
+
+
+def _write_outputs(output: Path, number: int, results: dict[str, Array]) -> None:
+    folder = output / "offload" / f"frame_{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for tensor, value in results.items():
+        value.astype("<f4").tofile(folder / f"{tensor.replace('/', '_')}.bin")
 
 
 @contextmanager
@@ -196,9 +264,10 @@ def remote_log_command(folder: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
 def layers_command(artifacts: Path, as_json: bool) -> None:
     """List the layers of compiled ARTIFACTS, and the faults each can have."""
-    network = load_artifacts(artifacts)
-    able = eligible(network)
-    rows = [(layer, [kind for kind in ALL_KINDS if layer.name in able[kind]]) for layer in network.tensors()]
+    rows = []
+    for network in load_all(artifacts).values():
+        able = eligible(network)
+        rows += [(layer, [kind for kind in ALL_KINDS if layer.name in able[kind]]) for layer in network.tensors()]
     if as_json:
         listed = [msgspec.to_builtins(layer) | {"faults": kinds} for layer, kinds in rows]
         click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())

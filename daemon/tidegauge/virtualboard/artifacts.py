@@ -13,20 +13,17 @@ import numpy as np
 
 from tidegauge.tidl import io_descriptor
 from tidegauge.virtualboard.lowering import Lowered, Region
-from tidegauge.virtualboard.network import UINT8, Dims, Quant, TwinLayer
+from tidegauge.virtualboard.network import INT8, INT16, UINT8, Dims, Quant, TwinLayer, TwinNetwork
 from tidegauge.virtualboard.operators import Activation, attribute
 from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.svg import document
 from tidegauge.virtualboard.twin import Names, Weights
 
-SUBGRAPH = "subgraph_0"
-NET_FILE = f"{SUBGRAPH}_tidl_net.bin"
-IO_FILE = f"{SUBGRAPH}_tidl_io_1.bin"
-
 
 @dataclass(frozen=True)
 class Compiled:
-    """All that the files are written from."""
+    """All that the files of one sub-graph are written from. `nodes`: indices of its nodes in the model. `alone`: it
+    holds the whole model."""
 
     lowered: Lowered
     names: Names
@@ -36,22 +33,35 @@ class Compiled:
     net: bytes
     warnings: tuple[str, ...]
     model: str
+    subgraph: str
+    nodes: tuple[int, ...]
+    network: TwinNetwork
+    alone: bool
+
+    @property
+    def net_file(self) -> str:
+        return f"{self.subgraph}_tidl_net.bin"
 
 
-def write(compiled: Compiled, artifacts: Path) -> None:
-    """Write the folder and its tempDir. `*_tidl_net.bin` comes last: a folder without it is an unfinished compile."""
+def write(subgraphs: list[Compiled], total: int, warnings: tuple[str, ...], artifacts: Path) -> None:
+    """Write the folder and its tempDir. The networks come last: a folder without one is an unfinished compile."""
     temp = artifacts / "tempDir"
     temp.mkdir(parents=True)
-    (temp / f"{NET_FILE}.layer_info.txt").write_text(layer_info(compiled.layers))
-    (temp / f"{NET_FILE}_netLog.txt").write_text(net_log(compiled.layers))
-    (temp / f"{NET_FILE}.svg").write_text(document(NET_FILE, _tooltips(compiled), compiled.layers))
-    (temp / "model_qparams.prototxt").write_text(quant_proto(compiled))
-    (temp / "compile.log").write_text(compile_log(compiled))
-    nodes = compiled.lowered.nodes
-    (artifacts / "allowedNode.txt").write_text("".join(f"{number}\n" for number in (1, nodes, *range(nodes))))
-    (artifacts / "onnxrtMetaData.txt").write_text(metadata(compiled.lowered))
-    (artifacts / IO_FILE).write_bytes(io_descriptor.pack(descriptor(compiled)))
-    (artifacts / NET_FILE).write_bytes(compiled.net)
+    for one in subgraphs:
+        (temp / f"{one.net_file}.layer_info.txt").write_text(layer_info(one.layers))
+        (temp / f"{one.net_file}_netLog.txt").write_text(net_log(one.layers))
+        (temp / f"{one.net_file}.svg").write_text(document(one.net_file, _tooltips(one), one.layers))
+        if one.options.tensor_bits != 32:
+            proto = "model_qparams.prototxt" if one.alone else f"{one.subgraph}_qparams.prototxt"
+            (temp / proto).write_text(quant_proto(one))
+    (temp / "compile.log").write_text(compile_log(subgraphs, total, warnings))
+    groups = [number for one in subgraphs for number in (len(one.nodes), *one.nodes)]
+    (artifacts / "allowedNode.txt").write_text("".join(f"{number}\n" for number in (len(subgraphs), *groups)))
+    (artifacts / "onnxrtMetaData.txt").write_text(metadata(subgraphs, total))
+    for one in subgraphs:
+        (artifacts / f"{one.subgraph}_tidl_io_1.bin").write_bytes(io_descriptor.pack(descriptor(one)))
+    for one in subgraphs:
+        (artifacts / one.net_file).write_bytes(one.net)
 
 
 def layer_info(layers: tuple[TwinLayer, ...]) -> str:
@@ -95,16 +105,18 @@ def _eights(dims: Dims) -> str:
     return " ".join(f"{d:8d}" for d in dims)
 
 
-def metadata(lowered: Lowered) -> str:
-    lines = [
-        f"numGraphNodes={lowered.nodes}",
-        f"0:subGraphName={SUBGRAPH}",
-        f"0:numInputs={len(lowered.inputs)}",
-        f"0:numOutputs={len(lowered.outputs)}",
-        *(f"0:inputIdx={i}" for i in range(len(lowered.inputs))),
-        f"0:inDataNames={','.join(lowered.inputs)}",
-        f"0:outDataNames={','.join(lowered.outputs)}",
-    ]
+def metadata(subgraphs: list[Compiled], total: int) -> str:
+    lines = [f"numGraphNodes={total}"]
+    for index, one in enumerate(subgraphs):
+        lowered = one.lowered
+        lines += [
+            f"{index}:subGraphName={one.subgraph}",
+            f"{index}:numInputs={len(lowered.inputs)}",
+            f"{index}:numOutputs={len(lowered.outputs)}",
+            *(f"{index}:inputIdx={i}" for i in range(len(lowered.inputs))),
+            f"{index}:inDataNames={','.join(lowered.inputs)}",
+            f"{index}:outDataNames={','.join(lowered.outputs)}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -171,7 +183,7 @@ def _proto_output(layer: TwinLayer) -> list[str]:
 
 
 def _proto_weights(weights: Weights) -> list[str]:
-    element = 1 if weights.bits == 8 else 3
+    element = INT8 if weights.bits == 8 else INT16
     scales = tuple(float(s) for s in np.atleast_1d(weights.scale))
     lines = _block("weights", weights.low, weights.high, len(scales), element, scales, 0)
     if weights.bias is not None:
@@ -197,9 +209,10 @@ def _block(
     ]
 
 
-def compile_log(compiled: Compiled) -> str:
+def compile_log(subgraphs: list[Compiled], total: int, warnings: tuple[str, ...]) -> str:
     """Versions, options, warnings, in the words of TIDL's own log."""
-    nodes = compiled.lowered.nodes
+    compiled = subgraphs[0]
+    nodes = sum(len(one.nodes) for one in subgraphs)
     options = compiled.options
     return "\n".join(
         [
@@ -222,15 +235,18 @@ def compile_log(compiled: Compiled) -> str:
             "advanced_options:output_feature_16bit_names_list : " + ",".join(options.output_feature_16bit_names_list),
             "advanced_options:params_16bit_names_list : " + ",".join(options.params_16bit_names_list),
             f"advanced_options:calibration_frames : {options.calibration_frames}",
+            f"advanced_options:calibration_iterations : {options.calibration_iterations}",
+            f"accuracy_level : {options.accuracy_level}",
+            "deny_list:layer_name : " + ",".join(options.deny_list_layer_name),
             "",
             "------------------------- Subgraph Information Summary -------------------------",
             "-" * 79,
             f"|{'Core':^25}|{'No. of Nodes':^25}|{'Number of Subgraphs':^25}|",
             "-" * 79,
-            f"| C7x                     |{nodes:>24} |{1:>24} |",
-            f"| CPU                     |{0:>24} |{'x':>24} |",
+            f"| C7x                     |{nodes:>24} |{len(subgraphs):>24} |",
+            f"| CPU                     |{total - nodes:>24} |{'x':>24} |",
             "-" * 79,
-            *compiled.warnings,
+            *warnings,
             "======================== [Model Compilation Completed] ========================",
             "",
         ]
@@ -250,7 +266,7 @@ def _tooltips(compiled: Compiled) -> dict[int, list[str]]:
             "strideOffsetMethod=TIDL_StrideOffsetTopLeft",
         ]
         if layer.kind == "TIDL_DataConvertLayer":
-            way = "OUTPUT" if layer.quant.is_float else "INPUT"
+            way = "OUTPUT" if layer.name in compiled.lowered.outputs else "INPUT"
             text += [f"dataConvertType=TIDL_DC_TYPE_{way}", "inLayout=TIDL_LT_NCHW", "outLayout=TIDL_LT_NCHW"]
         region = regions.get(layer.name) if not layer.is_sink else None
         if region is not None:

@@ -13,16 +13,21 @@ from numpy.typing import NDArray
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard import artifacts as files
-from tidegauge.virtualboard.calibration import Ranges, calibrate
+from tidegauge.virtualboard import partition, proto_file
+from tidegauge.virtualboard.artifacts import Compiled
+from tidegauge.virtualboard.calibration import calibrate, float_session
 from tidegauge.virtualboard.execution import Twin
-from tidegauge.virtualboard.lowering import Lowered, lower
-from tidegauge.virtualboard.network import FLOAT, Quant, TwinLayer, TwinNetwork, encode, six_dims
-from tidegauge.virtualboard.operators import keeps_quantisation
+from tidegauge.virtualboard.layers import Tensors, choose_quants, make_layers
+from tidegauge.virtualboard.lowering import lower
+from tidegauge.virtualboard.network import TwinNetwork, encode
 from tidegauge.virtualboard.options import CompileOptions, CompileReport
-from tidegauge.virtualboard.quantise import activation_quant, sqnr_db
-from tidegauge.virtualboard.twin import Names, build, net_format, original
+from tidegauge.virtualboard.partition import Part, Partition
+from tidegauge.virtualboard.plan import Plan, Step, cpu_step
+from tidegauge.virtualboard.quantise import WeightRules, sqnr_db
+from tidegauge.virtualboard.twin import Names, build
 
 Array = NDArray[Any]
+Frames = tuple[dict[str, Array], ...]
 
 
 def compile_model(
@@ -39,37 +44,34 @@ def compile_model(
     """
     _check_folder(artifacts)
     proto = _load(model)
-    lowered = lower(proto)
-    ranges = calibrate(proto, lowered, calibration, options.calibration_frames)
-    names = Names(lowered)
-    warnings = _unknown_names(lowered, names, options)
-    if len(ranges.frames) < options.calibration_frames:
+    divided = _divide(proto, options)
+    frames, outputs = _calibration(proto, divided, calibration, options)
+    warnings = [*options.warnings(), *_unknown_denied(proto, options)]
+    if len(frames) < options.calibration_frames:
         warnings.append(
-            f"{len(ranges.frames)} calibration frames were given, {options.calibration_frames} asked for "
+            f"{len(frames)} calibration frames were given, {options.calibration_frames} asked for "
             "(advanced_options:calibration_frames)"
         )
-    quants = _quants(lowered, names, ranges, options)
-    wide = frozenset(options.params_16bit_names_list)
-    twin, weights = build(lowered, quants, wide, options.quantization_scale_type == 4)
-    layers = _layers(lowered, names, ranges, quants)
-    network = TwinNetwork(
-        layers=layers,
-        inputs=tuple(lowered.inputs),
-        outputs=tuple(lowered.outputs),
-        nodes=lowered.nodes,
-        twin=twin.SerializeToString(deterministic=True),
-    )
-    sqnr = _sqnr(network, ranges)
-    net = encode(network)
-    compiled = files.Compiled(lowered, names, layers, weights, options, net, tuple(warnings), model.name)
-    files.write(compiled, artifacts)
+    compiled, unknown = [], [set(_asked(options))]
+    for index, part in enumerate(divided.subgraphs):
+        one, missing = _compile(f"subgraph_{index}", part, frames, options, model.name, len(divided.subgraphs) == 1)
+        compiled.append(one)
+        unknown.append(missing)
+        warnings += one.warnings
+    absent = set.intersection(*unknown)
+    warnings += [f"Invalid Layer Name  {name}" for name in _asked(options) if name in absent]
+    sqnr = _sqnr(divided, compiled, frames, outputs)
+    files.write(compiled, divided.total, tuple(warnings), artifacts)
+    proto_file.keep(options, compiled)
     return CompileReport(
-        layers=layers,
-        frames=len(ranges.frames),
-        nodes=lowered.nodes,
+        layers=tuple(layer for one in compiled for layer in one.layers),
+        frames=len(frames),
+        nodes=divided.total,
         sqnr_db=sqnr,
-        net_sha256=hashlib.sha256(net).hexdigest(),
+        net_sha256=hashlib.sha256(compiled[0].net).hexdigest(),
         warnings=tuple(warnings),
+        subgraphs=tuple(one.subgraph for one in compiled),
+        offloaded=sum(len(one.nodes) for one in compiled),
     )
 
 
@@ -93,88 +95,88 @@ def _load(model: Path) -> onnx.ModelProto:
     return proto
 
 
-def _unknown_names(lowered: Lowered, names: Names, options: CompileOptions) -> list[str]:
-    known = _addressable(lowered, names)
-    asked = (*options.output_feature_16bit_names_list, *options.params_16bit_names_list)
-    return [f"Invalid Layer Name  {name}" for name in asked if name not in known]
+def _divide(proto: onnx.ModelProto, options: CompileOptions) -> Partition:
+    """Sub-graphs, and parts for the CPU; the whole model is one sub-graph where nothing is denied."""
+    denied = frozenset(options.deny_list_layer_name) & partition.names_of(proto)
+    if not denied:
+        total = sum(1 for node in proto.graph.node if node.op_type != "Constant")
+        constants = {item.name for item in proto.graph.initializer}
+        inputs = tuple(item.name for item in proto.graph.input if item.name not in constants)
+        outputs = tuple(item.name for item in proto.graph.output)
+        return Partition(((True, Part(proto, tuple(range(total)), inputs, outputs)),), total)
+    lower(proto)  # refuses what no part could be made of
+    divided = partition.by_names(proto, denied)
+    if not divided.subgraphs:
+        raise TidegaugeError("deny_list:layer_name leaves nothing for the C7x", "deny fewer nodes")
+    return divided
 
 
-def _addressable(lowered: Lowered, names: Names) -> dict[str, str]:
-    """From the names a person may put into an option's list to the layer that owns the tensor."""
-    table = {name: net_format(name) for name in lowered.inputs} | {net_format(n): net_format(n) for n in lowered.inputs}
-    for region in lowered.regions:
-        table[region.name] = table[names[region.name]] = names[region.name]
-    return table
+def _calibration(
+    proto: onnx.ModelProto, divided: Partition, calibration: Iterable[Mapping[str, Array]], options: CompileOptions
+) -> tuple[Frames, Frames]:
+    """For each frame the inputs of the model and of every sub-graph, and the model's outputs, all in float."""
+    ranges = calibrate(proto, lower(proto), calibration, options.calibration_frames)
+    between = sorted({name for part in divided.subgraphs for name in part.inputs} - set(ranges.frames[0]))
+    session = float_session(proto, between)
+    frames = tuple(
+        frame | dict(zip(between, session.run(between, frame) if between else [], strict=True))
+        for frame in ranges.frames
+    )
+    return frames, ranges.outputs
 
 
-def _quants(lowered: Lowered, names: Names, ranges: Ranges, options: CompileOptions) -> dict[str, Quant]:
-    table = _addressable(lowered, names)
-    wide = {table[name] for name in options.output_feature_16bit_names_list if name in table}
-    asymmetric = options.quantization_scale_type == 4
-    quants: dict[str, Quant] = {}
-
-    def choose(tensor: str, layer: str) -> Quant:
-        bits = 16 if layer in wide else options.tensor_bits
-        return activation_quant(ranges.low[tensor], ranges.high[tensor], bits, asymmetric)
-
-    for name in lowered.inputs:
-        quants[net_format(name)] = choose(name, net_format(name))
-    for region in lowered.regions:
-        layer = names[region.name]
-        inherits = region.activation is None and keeps_quantisation(region.node)
-        quants[layer] = quants[names[region.inputs[0]]] if inherits else choose(region.name, layer)
-    return quants
+def _asked(options: CompileOptions) -> tuple[str, ...]:
+    return (*options.output_feature_16bit_names_list, *options.params_16bit_names_list)
 
 
-def _layers(lowered: Lowered, names: Names, ranges: Ranges, quants: dict[str, Quant]) -> tuple[TwinLayer, ...]:
-    layers: list[TwinLayer] = []
-    ids: dict[str, int] = {}
-
-    def add(kind: str, name: str, tensor: str, inputs: tuple[str, ...], quant: Quant, macs: int = 0) -> None:
-        shape = lowered.shapes[tensor]
-        low, high = ranges.low[tensor], ranges.high[tensor]
-        ids[name] = len(layers)
-        layers.append(
-            TwinLayer(
-                layer_id=len(layers),
-                data_id=len(layers),
-                kind=kind,
-                name=name,
-                inputs=tuple(ids[i] for i in inputs),
-                shape=shape,
-                dims=six_dims(shape),
-                quant=quant,
-                low=low,
-                high=high,
-                macs=macs,
-                varies=low < high,
-                channels_differ=tensor in ranges.channels_differ,
-            )
-        )
-
-    for name in lowered.inputs:
-        add("TIDL_DataLayer", name, name, (), FLOAT)
-    for name, shape in lowered.inputs.items():
-        layer = net_format(name)
-        add("TIDL_DataConvertLayer", layer, name, (name,), quants[layer], int(np.prod(shape)))
-    for region in lowered.regions:
-        layer = names[region.name]
-        add(region.kind, layer, region.name, tuple(names[i] for i in region.inputs), quants[layer], region.macs)
-    for name, shape in lowered.outputs.items():
-        add("TIDL_DataConvertLayer", name, name, (original(name),), FLOAT, int(np.prod(shape)))
-    none = (0, 0, 0, 0, 0, 0)
-    for name in lowered.outputs:
-        sink = TwinLayer(len(layers), 0, "TIDL_DataLayer", name, (ids[name],), (), none, FLOAT, 0.0, 0.0, varies=False)
-        layers.append(sink)
-    return tuple(layers)
+def _unknown_denied(proto: onnx.ModelProto, options: CompileOptions) -> list[str]:
+    known = partition.names_of(proto)
+    return [f"Invalid Layer Name  {name}" for name in options.deny_list_layer_name if name not in known]
 
 
-def _sqnr(network: TwinNetwork, ranges: Ranges) -> dict[str, float]:
-    twin = Twin(network)
-    got = [twin.run(frame, network.outputs) for frame in ranges.frames]
+def _compile(
+    subgraph: str, part: Part, frames: Frames, options: CompileOptions, model: str, alone: bool
+) -> tuple[Compiled, set[str]]:
+    """One sub-graph, and the names of the 16-bit lists that it doesn't have."""
+    lowered = lower(part.model)
+    own = tuple({name: frame[name] for name in part.inputs} for frame in frames)
+    ranges = calibrate(part.model, lowered, own, len(own))
+    names = Names(lowered)
+    tensors = Tensors(lowered, names, ranges)
+    quants = choose_quants(tensors, options)
+    given, warnings = proto_file.apply(options, tensors, quants, alone)
+    rules = WeightRules(options.quantization_scale_type, given)
+    twin, weights = build(lowered, quants, frozenset(options.params_16bit_names_list), rules)
+    layers = make_layers(tensors, quants)
+    network = TwinNetwork(
+        layers=layers,
+        inputs=tuple(lowered.inputs),
+        outputs=tuple(lowered.outputs),
+        nodes=len(part.nodes),
+        twin=twin.SerializeToString(deterministic=True),
+    )
+    net = encode(network)
+    missing = {name for name in _asked(options) if name not in tensors.addressable()}
+    compiled = Compiled(
+        lowered, names, layers, weights, options, net, warnings, model, subgraph, part.nodes, network, alone
+    )
+    return compiled, missing
+
+
+def _sqnr(divided: Partition, compiled: list[Compiled], frames: Frames, outputs: Frames) -> dict[str, float]:
+    ready = iter(compiled)
+    steps = [_twin_step(next(ready).network) if offloaded else cpu_step(part) for offloaded, part in divided.parts]
+    plan = Plan(tuple(steps))
+    names = tuple(outputs[0])
+    got = [plan.run(names, frame) for frame in frames]
     return {
         name: sqnr_db(
-            np.concatenate([o[name].ravel() for o in ranges.outputs]), np.concatenate([g[name].ravel() for g in got])
+            np.concatenate([o[name].ravel() for o in outputs]), np.concatenate([g[name].ravel() for g in got])
         )
-        for name in network.outputs
+        for name in names
     }
+
+
+def _twin_step(network: TwinNetwork) -> Step:
+    twin = Twin(network)
+    return Step(network.inputs, network.outputs, lambda wanted, feeds: twin.run(feeds, wanted))

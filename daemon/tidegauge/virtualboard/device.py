@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tidegauge.virtualboard import creation, remote_log, tracing
 from tidegauge.virtualboard.creation import Created
 from tidegauge.virtualboard.execution import Twin
-from tidegauge.virtualboard.faults import EVERYWHERE, Fault
+from tidegauge.virtualboard.faults import EVERYWHERE, Fault, of_network
 from tidegauge.virtualboard.state import BoardState, BoardWatch
 from tidegauge.virtualboard.waiting import say
 
@@ -26,7 +26,8 @@ class Device:
     """The C7x side of one sub-graph. Its memory comes back when it is closed or collected, and at the process's end;
     not when the process is killed. Not thread-safe."""
 
-    def __init__(self, watch: BoardWatch, created: Created, level: int) -> None:
+    def __init__(self, watch: BoardWatch, created: Created, level: int, alone: bool = True) -> None:
+        """`alone`: the session has no other sub-graph. Raises `TidegaugeError` for a fault that it can't have."""
         if created.number is not None:
             weakref.finalize(self, creation.release, watch.folder, created.number, os.getpid())
         self.network = created.network
@@ -36,6 +37,7 @@ class Device:
         self._level = level
         self._runs = 0
         self._twins: dict[tuple[Fault, ...], Twin] = {}
+        self._alone = alone
         self._twin(watch.current().faults)  # what a network can't have is said at once
 
     def run(self, wanted: list[str], feeds: Mapping[str, Array], stamps: dict[str, int]) -> dict[str, Array]:
@@ -87,6 +89,8 @@ class Device:
 
     def _twin(self, faults: tuple[Fault, ...]) -> Twin:
         """The twin with these faults. What an earlier one remembers of its runs is forgotten."""
+        if not self._alone:
+            faults = of_network(self.network, faults)
         if faults not in self._twins:
             self._twins = {faults: Twin(self.network, faults)}
         return self._twins[faults]

@@ -13,7 +13,7 @@ import onnx
 from onnx import numpy_helper
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.virtualboard.network import TwinLayer, TwinNetwork, load_artifacts
+from tidegauge.virtualboard.network import TwinLayer, TwinNetwork, load_all
 
 Kind = Literal[
     "gain",
@@ -117,7 +117,10 @@ def parse(text: str) -> Fault:
 
 def eligible_layers(artifacts: Path) -> dict[Kind, tuple[str, ...]]:
     """For each kind the layers of compiled artifacts on which it makes a visible difference, in execution order."""
-    return eligible(load_artifacts(artifacts))
+    able: dict[Kind, tuple[str, ...]] = dict.fromkeys(ALL_KINDS, ())
+    for network in load_all(artifacts).values():
+        able = {kind: (*names, *eligible(network)[kind]) for kind, names in able.items()}
+    return able
 
 
 def eligible(network: TwinNetwork) -> dict[Kind, tuple[str, ...]]:
@@ -189,6 +192,24 @@ def expand(network: TwinNetwork, faults: Iterable[Fault]) -> tuple[Fault, ...]:
         else:
             single.append(fault)
     return tuple(single)
+
+
+def of_network(network: TwinNetwork, faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The faults that concern this one of several networks."""
+    names = {EVERYWHERE, *(layer.name for layer in network.tensors())}
+    return tuple(fault for fault in faults if fault.layer in names)
+
+
+def check_all(networks: Iterable[TwinNetwork], faults: Iterable[Fault]) -> None:
+    """As `check`, for a model of several sub-graphs: each fault belongs to one of them."""
+    networks, faults = tuple(networks), tuple(faults)
+    known = {fault for network in networks for fault in of_network(network, faults)}
+    for fault in faults:
+        if fault not in known:
+            names = ", ".join(layer.name for network in networks for layer in network.tensors())
+            raise TidegaugeError(f"the network has no layer {fault.layer!r}", f"use one of {names}")
+    for network in networks:
+        check(network, of_network(network, faults))
 
 
 def check(network: TwinNetwork, faults: Iterable[Fault]) -> None:

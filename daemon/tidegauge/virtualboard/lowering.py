@@ -121,6 +121,11 @@ def _refuse_edges(model: onnx.ModelProto) -> None:
             )
 
 
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with everything that depends on no input turned into initializers."""
+    return _folded(model)[0]
+
+
 def _folded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The model with constant nodes as initializers, and all constants. Repeated: one shape makes others known."""
     folded = onnx.ModelProto()

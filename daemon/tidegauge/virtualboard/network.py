@@ -173,5 +173,13 @@ def load(path: Path) -> TwinNetwork:
 
 
 def load_artifacts(artifacts: Path) -> TwinNetwork:
-    """The network of an artifacts folder."""
+    """The network of an artifacts folder, the first where there are several."""
     return load(artifacts / "subgraph_0_tidl_net.bin")
+
+
+def load_all(artifacts: Path) -> dict[str, TwinNetwork]:
+    """Every network of an artifacts folder by the name of its sub-graph. Raises `TidegaugeError`."""
+    first = {"subgraph_0": load_artifacts(artifacts)}
+    names = sorted(path.name.removesuffix("_tidl_net.bin") for path in artifacts.glob("subgraph_*_tidl_net.bin"))
+    rest = sorted((n for n in names if n != "subgraph_0"), key=lambda name: (len(name), name))
+    return first | {name: load(artifacts / f"{name}_tidl_net.bin") for name in rest}

@@ -22,11 +22,9 @@ from typing import Any
 import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime import GraphOptimizationLevel, RunOptions, SessionOptions
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
-from tidegauge.virtualboard import creation, remote_log
-from tidegauge.virtualboard.device import Device
-from tidegauge.virtualboard.network import TwinNetwork
+from tidegauge.virtualboard import creation
+from tidegauge.virtualboard.offloaded import Offloaded
 from tidegauge.virtualboard.state import BoardWatch, board_folder
 from tidegauge.virtualboard.waiting import say
 
@@ -34,7 +32,6 @@ __all__ = ["VIRTUAL", "GraphOptimizationLevel", "InferenceSession", "RunOptions"
 
 VIRTUAL = True
 TIDL, CPU = "TIDLExecutionProvider", "CPUExecutionProvider"
-SUBGRAPH = "subgraph_0"
 Array = NDArray[Any]
 
 
@@ -55,7 +52,7 @@ class InferenceSession:
         names, options = _pairs(providers, provider_options)
         source = path_or_bytes if isinstance(path_or_bytes, bytes) else os.fspath(path_or_bytes)
         self._cpu = onnxruntime.InferenceSession(source, sess_options, providers=[CPU])
-        self._device: Device | None = None
+        self._device: Offloaded | None = None
         self._providers = names
         self._benchmark: dict[str, int] = {}
         if TIDL not in names:
@@ -63,7 +60,7 @@ class InferenceSession:
         if names[0] != TIDL:  # the first provider that can takes the nodes, and the CPU can take all
             return
         try:
-            self._device = _open(self._cpu, {k: str(v) for k, v in options[0].items()})
+            self._device = _open(self._cpu, source, {k: str(v) for k, v in options[0].items()})
         except (RuntimeError, ValueError) as error:
             _fall_back(error, names)
             self._providers = [CPU]
@@ -152,7 +149,7 @@ def _fall_back(error: Exception, names: list[str]) -> None:
     sys.stdout.flush()
 
 
-def _open(cpu: Any, options: dict[str, str]) -> Device | None:
+def _open(cpu: Any, source: str | bytes, options: dict[str, str]) -> Offloaded | None:
     """The device behind a session; None where TIDL leaves the whole model to the CPU.
 
     Raises `RuntimeError` where the provider can't be constructed, `Fail` where its creation fails later.
@@ -181,50 +178,6 @@ def _open(cpu: Any, options: dict[str, str]) -> Device | None:
             "Entire model will run on ARM without any delegation to TIDL !"
         )
         return None
-    return _create(cpu, artifacts, level, watch)
-
-
-def _create(cpu: Any, artifacts: Path, level: int, watch: BoardWatch) -> Device:
-    device = Device(watch, creation.create(watch, artifacts, SUBGRAPH, level), level)
-    network = device.network
-    inputs, outputs = {i.name for i in cpu.get_inputs()}, {o.name for o in cpu.get_outputs()}
-    if inputs != set(network.inputs) or outputs != set(network.outputs):
-        raise Fail(
-            f"the artifacts in {artifacts} belong to a model with inputs {sorted(network.inputs)} and outputs "
-            f"{sorted(network.outputs)}, this one has {sorted(inputs)} and {sorted(outputs)}"
-        )
-    if level >= 1:
-        _start_up_lines(network)
-        remote_log.append(watch.folder, *_alg_lines(network))
-    return device
-
-
-def _start_up_lines(network: TwinNetwork) -> None:
-    seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
-    say(
-        "\n".join(
-            [
-                f"libtidl_onnxrt_EP loaded 0x{id(network):x} ",
-                f"Final number of subgraphs created are : 1, - Offloaded Nodes - {network.nodes}, "
-                f"Total Nodes - {network.nodes} ",
-                "APP: Init ... !!!",
-                "MEM: Init ... !!!",
-                "MEM: Initialized DMA HEAP (fd=4) !!!",
-                "MEM: Init ... Done !!!",
-                "IPC: Init ... !!!",
-                "IPC: Init ... Done !!!",
-                "REMOTE_SERVICE: Init ... !!!",
-                "REMOTE_SERVICE: Init ... Done !!!",
-                f"{seconds:13.6f} s: GTC Frequency = 200 MHz",
-                "APP: Init ... Done !!!",
-                f"{seconds:13.6f} s:  VX_ZONE_INIT:[tivxHostInitLocal:86] Initialization Done for HOST !!!",
-            ]
-        )
-    )
-
-
-def _alg_lines(network: TwinNetwork) -> list[str]:
-    count = len(network.layers)
-    lines = ["TIDL Memory requiement", "MemRecNum , Space     , Attribute ,    SizeinBytes"]
-    lines.append(f" {0:<9}, {'DDR':<10}, {'Persistent'}, {len(network.twin):>8}")
-    return [*lines, *(f"Alg Init for Layer # - {x.layer_id:4d} out of {count:4d}" for x in network.layers)]
+    offloaded = Offloaded(watch, source, artifacts, level)
+    offloaded.refuse_other_model(cpu)
+    return offloaded

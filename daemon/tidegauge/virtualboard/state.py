@@ -20,8 +20,8 @@ from tidegauge.files import write_durably
 from tidegauge.virtualboard import core
 from tidegauge.virtualboard.core import CoreState
 from tidegauge.virtualboard.failures import Failure, FailureName, find
-from tidegauge.virtualboard.faults import Fault, check
-from tidegauge.virtualboard.network import NET_VERSION, load_artifacts
+from tidegauge.virtualboard.faults import Fault, check_all
+from tidegauge.virtualboard.network import NET_VERSION, load_all
 
 VARIABLE = "TIDEGAUGE_VIRTUALBOARD"
 FILE = "board.json"
@@ -100,7 +100,7 @@ def inject(folder: Path, faults: Iterable[Fault], artifacts: Path | None = None)
     """
     wanted = tuple(faults)
     if artifacts is not None:
-        check(load_artifacts(artifacts), wanted)
+        check_all(load_all(artifacts).values(), wanted)
     return update(folder, faults=wanted)
 
 

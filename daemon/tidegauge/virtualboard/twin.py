@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from tidegauge.virtualboard.lowering import Lowered, Region
 from tidegauge.virtualboard.network import Quant
 from tidegauge.virtualboard.operators import Activation, Domain, attribute
-from tidegauge.virtualboard.quantise import quantise_weights
+from tidegauge.virtualboard.quantise import WeightRules
 
 Array = NDArray[Any]
 Float = NDArray[np.float32]
@@ -135,7 +135,7 @@ class Graph:
 
 
 def build(
-    lowered: Lowered, quants: dict[str, Quant], wide_params: frozenset[str], per_channel: bool
+    lowered: Lowered, quants: dict[str, Quant], wide_params: frozenset[str], rules: WeightRules
 ) -> tuple[onnx.ModelProto, dict[str, Weights]]:
     """The twin of a lowered model, given each layer tensor's quantisation, and what became of the weights.
 
@@ -144,25 +144,32 @@ def build(
     graph, names, weights = Graph(quants), Names(lowered), dict[str, Weights]()
     for name in lowered.inputs:
         layer = net_format(name)
+        if quants[layer].is_float:
+            graph.add("Identity", [name], layer)
+            continue
         graph.quantise(name, quants[layer], np.asarray(1.0 / quants[layer].scale, np.float32), layer)
     for region in lowered.regions:
         layer = names[region.name]
         bits = 16 if layer in wide_params else quants[layer].bits
-        used = _EMIT[region.domain](graph, region, names, bits, per_channel)
+        emit = _float if quants[layer].is_float else _EMIT[region.domain]
+        used = emit(graph, region, names, bits, rules)
         if used is not None:
             weights[layer] = used
     for name in lowered.outputs:
         quant = quants[original(name)]
+        if quant.is_float:
+            graph.add("Identity", [original(name)], name)
+            continue
         integers = graph.dequantise(original(name), quant, 1.0, f"{name}::integers")
         graph.add("Div", [integers, graph.const(f"{name}::scale", np.float32(quant.scale))], name)
     return _model(lowered, graph, names), weights
 
 
-def _mac(graph: Graph, region: Region, names: Names, bits: int, per_channel: bool) -> Weights:
+def _mac(graph: Graph, region: Region, names: Names, bits: int, rules: WeightRules) -> Weights:
     layer, node, source = names[region.name], region.node, names[region.inputs[0]]
     float_weights = region.consts[node.input[1]].astype(np.float32)
     axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
-    codes, scale = quantise_weights(float_weights, bits, per_channel, axis)
+    codes, scale = rules.quantise(layer, float_weights, bits, axis)
     input_scale = np.float32(graph.quants[source].scale)
     accumulator_scale = np.asarray(scale * input_scale, np.float32)
     consts: dict[str, Array] = {node.input[1]: codes}
@@ -174,7 +181,7 @@ def _mac(graph: Graph, region: Region, names: Names, bits: int, per_channel: boo
     quant, channel_axis = graph.quants[layer], 1 if node.op_type == "Conv" else len(region.shape) - 1
     unit = 1.0 / accumulator_scale
     shaped = unit
-    if per_channel and node.op_type == "Conv":
+    if scale.ndim and node.op_type == "Conv":
         shaped = unit.reshape(1, -1, *[1] * (len(region.shape) - 2))
     activated = graph.activate(accumulator, region.activation, shaped, quant, layer)
     graph.quantise(
@@ -194,7 +201,7 @@ def _localised(node: onnx.NodeProto, layer: str, consts: dict[str, Array]) -> tu
     return copy, {f"{layer}::{list(node.input).index(name)}": value for name, value in consts.items()}
 
 
-def _linear(graph: Graph, region: Region, names: Names, bits: int, per_channel: bool) -> None:
+def _linear(graph: Graph, region: Region, names: Names, bits: int, rules: WeightRules) -> None:
     layer, source = names[region.name], names[region.inputs[0]]
     result = graph.emit(region.node, {region.inputs[0]: graph.integers(source)}, region.consts, f"{layer}::result")
     quant = graph.quants[layer]
@@ -203,17 +210,17 @@ def _linear(graph: Graph, region: Region, names: Names, bits: int, per_channel: 
     graph.quantise(activated, quant, np.asarray(graph.quants[source].scale / quant.scale, np.float32), layer)
 
 
-def _move(graph: Graph, region: Region, names: Names, bits: int, per_channel: bool) -> None:
+def _move(graph: Graph, region: Region, names: Names, bits: int, rules: WeightRules) -> None:
     source = names[region.inputs[0]]
     graph.emit(region.node, {region.inputs[0]: source}, region.consts, names[region.name])
 
 
-def _real(graph: Graph, region: Region, names: Names, bits: int, per_channel: bool) -> Weights | None:
+def _real(graph: Graph, region: Region, names: Names, bits: int, rules: WeightRules) -> Weights | None:
     layer = names[region.name]
     consts, used = dict(region.consts), None
     if consts and region.node.op_type in ("Add", "Sub", "Mul"):
         ((name, value),) = consts.items()
-        codes, scale = quantise_weights(value.astype(np.float32), bits, False)
+        codes, scale = rules.quantise(layer, value.astype(np.float32), bits)
         consts = {name: (codes / scale).astype(np.float32)}
         used = Weights(bits, float(value.min()), float(value.max()), scale, None, scale)
     node, consts = _localised(region.node, layer, consts)
@@ -223,6 +230,28 @@ def _real(graph: Graph, region: Region, names: Names, bits: int, per_channel: bo
     activated = graph.activate(result, region.activation, np.asarray(1.0, np.float32), quant, layer)
     graph.quantise(activated, quant, np.asarray(1.0 / quant.scale, np.float32), layer)
     return used
+
+
+def _float(graph: Graph, region: Region, names: Names, bits: int, rules: WeightRules) -> Weights | None:
+    """tensor_bits 32: the float layer itself, with names inside it as in a quantised one."""
+    layer, node = names[region.name], region.node
+    local, consts = _localised(node, layer, region.consts)
+    inputs = {name: names[name] for name in region.inputs}
+    accumulator = graph.emit(local, inputs, consts, f"{layer}::accumulator")
+    activation, one = region.activation, np.asarray(1.0, np.float32)
+    if activation is not None and activation.kind != "leaky":
+        for word, op, bound in (("low", "Max", activation.low), ("high", "Min", activation.high)):
+            if np.isfinite(bound):
+                limit = graph.const(f"{layer}::{word}", np.float32(bound))
+                accumulator = graph.add(op, [accumulator, limit], f"{layer}::{op.lower()}")
+    elif activation is not None:
+        accumulator = graph.activate(accumulator, activation, one, graph.quants[layer], layer)
+    graph.add("Identity", [accumulator], layer)
+    if region.domain is not Domain.MAC:
+        return None
+    weights = region.consts[node.input[1]].astype(np.float32)
+    bias = region.consts[node.input[2]].astype(np.float32) if len(node.input) > 2 and node.input[2] else None
+    return Weights(32, float(weights.min()), float(weights.max()), one, bias, one)
 
 
 _EMIT = {Domain.MAC: _mac, Domain.LINEAR: _linear, Domain.MOVE: _move, Domain.REAL: _real}

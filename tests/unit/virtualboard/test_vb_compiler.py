@@ -155,10 +155,18 @@ def test_tidl_option_names() -> None:
         }
     )
     assert options == CompileOptions(16, ("a", "b"), (), 4)
-    with pytest.raises(TidegaugeError, match="mixed_precision_factor"):
-        CompileOptions.from_tidl({"advanced_options:mixed_precision_factor": "2"})
+    many = CompileOptions.from_tidl(
+        {"advanced_options:mixed_precision_factor": "2", "artifacts_folder": "x", "quantization_scale_type": 4}
+    )
+    assert many == CompileOptions(ignored=many.ignored)
+    assert many.warnings() == [
+        "advanced_options:mixed_precision_factor has no effect on the virtual board",
+        "quantization_scale_type is no compile option of TIDL: ignored",
+    ]
     with pytest.raises(TidegaugeError, match="tensor_bits"):
-        CompileOptions.from_tidl({"tensor_bits": 32})
+        CompileOptions.from_tidl({"tensor_bits": 12})
+    with pytest.raises(TidegaugeError, match="advanced_options:calibration_iterations is 0"):
+        CompileOptions.from_tidl({"advanced_options:calibration_iterations": "0"})
 
 
 def _one_node(op: str, dims: list[object], kind: int = onnx.TensorProto.FLOAT) -> onnx.ModelProto:

@@ -206,7 +206,7 @@ def test_a_clip_holds_for_values_beyond_the_calibration(tmp_path: Path) -> None:
 def test_activation_quantisation(
     low: float, high: float, bits: int, asymmetric: bool, expected: tuple[str, float, int]
 ) -> None:
-    quant = activation_quant(low, high, bits, asymmetric)
+    quant = activation_quant(low, high, bits, 4 if asymmetric else 0)
     assert (str(quant.dtype), quant.scale, quant.zero_point) == expected
 
 
