@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegauge.tidl.inspection import Inspection, Layer, Network, TraceFile
+from tidegauge.tidl.inspection import Inspection
 from tidegauge.tidl.io_descriptor import IoInput, IoTensor
 from tidegauge.tidl.log_report import LogReport
+from tidegauge.tidl.network_summary import Layer, Network
+from tidegauge.tidl.trace_report import TraceFile
 
 #: From here on the tables show where a number comes from, the graph's edges and times.
 _WIDE = 130
@@ -178,17 +180,19 @@ def _traces(found: Inspection, console: Console, rows: bool) -> None:
     total = sum(trace.size for trace in found.traces)
     counts = Counter(trace.status for trace in found.traces)
     told = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    console.print(
-        _title(f"traces: {len(found.traces)} files, {total / 1e6:.1f} MB: {told}, {len(found.missing)} missing")
-    )
+    known = any(network.layers for network in found.networks)
+    missing = f", {len(found.missing)} missing" if known else ""
+    console.print(_title(f"traces: {_count(len(found.traces), 'file')}, {total / 1e6:.1f} MB: {told}{missing}"))
     if rows:
         console.print(_trace_table(found.traces))
     if found.missing:
         named = ", ".join(f"{item.data_id} {item.name or ''}".strip() for item in found.missing[:_MOST_NAMED])
         more = f" and {len(found.missing) - _MOST_NAMED} more" if len(found.missing) > _MOST_NAMED else ""
         console.print(plain(f"missing: {named}{more}"), style="yellow")
-    if not any(network.layers for network in found.networks):
-        console.print("Element types and names are not known without the compile's tempDir: give it with --artifacts.")
+    if not known:
+        console.print(
+            "Names, and what is missing, are not known without the compile's tempDir: give it with --artifacts."
+        )
 
 
 def _trace_table(traces: Sequence[TraceFile]) -> Table:

@@ -7,7 +7,6 @@ becomes a finding, and the rest is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import TypeVar, cast
 
 import msgspec
@@ -25,16 +24,16 @@ from tidegauge.tidl import (
     param_yaml,
     quant_proto,
     tensor_table,
-    trace_names,
+    trace_report,
 )
 from tidegauge.tidl.csv_tables import ParamError
 from tidegauge.tidl.errors import FormatError
-from tidegauge.tidl.io_descriptor import IoDescriptor
 from tidegauge.tidl.log_report import LogReport
+from tidegauge.tidl.network_summary import Layer, Network
 from tidegauge.tidl.tensor_table import TensorInfo
+from tidegauge.tidl.trace_report import MissingTrace, TraceFile
 
 T = TypeVar("T")
-_DATA_LAYER = "TIDL_DataLayer"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -44,71 +43,6 @@ class Finding(msgspec.Struct, frozen=True):
     problem: str
     cure: str
     fatal: bool
-
-
-class Layer(msgspec.Struct, frozen=True):
-    """One layer in order of execution with its output tensor; None for what no file tells.
-
-    `dims`: (batch, dim1, dim2, channels, height, width). `minimum`, `maximum`: calibration range in values.
-    `weight_steps`: largest weight error in quantisation steps; `weight_relative`: mean relative weight error.
-    `microseconds`: simulated; `cycles`: measured on the C7x.
-    """
-
-    number: int
-    kind: str
-    name: str
-    data_id: int | None
-    inputs: tuple[int, ...]
-    dims: tuple[int, ...] | None
-    dtype: str | None
-    scale: float | None
-    zero_point: int | None
-    minimum: float | None
-    maximum: float | None
-    source: str
-    weight_steps: float | None
-    weight_relative: float | None
-    microseconds: float | None
-    cycles: int | None
-
-
-class Network(msgspec.Struct, frozen=True):
-    """One sub-graph. `picture`: "svg", "html" or "" by presence."""
-
-    name: str
-    era: str
-    version: str | None
-    release: str | None
-    container: bool
-    descriptor: IoDescriptor | None
-    descriptor_release: str | None
-    picture: str
-    giga_macs: float | None
-    layers: tuple[Layer, ...]
-
-
-class TraceFile(msgspec.Struct, frozen=True):
-    """One trace. `status`: "whole", "truncated", "too long", "size unknown" (no table told the type), "unexpected"."""
-
-    file: str
-    cpu: str | None
-    subgraph: str | None
-    data_id: int
-    kind: str
-    name: str | None
-    dims: tuple[int, ...]
-    dtype: str | None
-    size: int
-    expected: int | None
-    status: str
-
-
-class MissingTrace(msgspec.Struct, frozen=True):
-    """A layer of the table without a trace of its tensor."""
-
-    subgraph: str
-    data_id: int
-    name: str | None
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -169,7 +103,8 @@ def inspect(
     # A log does not say which sub-graph its table of layer times is of.
     timed = next((log.cycles for log in reports if log.cycles), ()) if len(names) == 1 else ()
     networks = tuple(_network(reader, name, timed) for name in names)
-    traces = _traces(sizes, networks)
+    printed = trace_report.printed_types(logs or {}) if len(names) <= 1 else {}
+    traces = trace_report.judge(sizes, networks, printed)
     allowed = reader.text_of("allowed_nodes", "", artifacts.parse_allowed_nodes)
     metadata = reader.text_of("metadata", "", artifacts.parse_metadata)
     compiled = reader.text_of("compile_log", "", compile_log.parse)
@@ -193,7 +128,7 @@ def inspect(
         simulation=reader.text_of("perfsim", "", csv_tables.parse_perfsim),
         parameters=parameters,
         traces=traces,
-        missing=_missing(traces, networks),
+        missing=trace_report.missing_traces(traces, networks),
         logs=reports,
         findings=tuple(reader.findings),
     )
@@ -323,55 +258,6 @@ def _layer(
         weight_relative=weight.mean_relative if weight else None,
         microseconds=times.get(number),
         cycles=cycles.get(number),
-    )
-
-
-def _traces(sizes: Mapping[str, int], networks: tuple[Network, ...]) -> tuple[TraceFile, ...]:
-    found: list[TraceFile] = []
-    for path, size in sizes.items():
-        trace = trace_names.parse(path.rsplit("/", 1)[-1])
-        if trace is not None:
-            found.append(_trace(path, size, trace, networks))
-    return tuple(sorted(found, key=lambda item: (item.subgraph or "", item.data_id, item.kind)))
-
-
-def _trace(path: str, size: int, trace: trace_names.TraceName, networks: tuple[Network, ...]) -> TraceFile:
-    network = _network_of(trace.subgraph, networks)
-    layer = next((row for row in network.layers if row.data_id == trace.data_id), None) if network else None
-    dtype = "float32" if trace.kind == "float" else layer.dtype if layer else None
-    expected = trace_names.expected_bytes(trace.dims, dtype) if dtype and trace.kind != "padded" else None
-    if network is not None and network.layers and layer is None:
-        status = "unexpected"
-    elif trace.kind == "padded":
-        status = "size unknown"
-    elif expected is None:
-        elements = prod(trace.dims)
-        status = "size unknown" if size in (elements, 2 * elements) else "truncated" if size < elements else "too long"
-    elif size == expected:
-        status = "whole"
-    else:
-        status = "truncated" if size < expected else "too long"
-    name = layer.name if layer else None
-    return TraceFile(
-        path, trace.cpu, trace.subgraph, trace.data_id, trace.kind, name, trace.dims, dtype, size, expected, status
-    )
-
-
-def _network_of(subgraph: str | None, networks: tuple[Network, ...]) -> Network | None:
-    named = next((network for network in networks if network.name == subgraph), None)
-    return named or (networks[0] if subgraph is None and len(networks) == 1 else None)
-
-
-def _missing(traces: tuple[TraceFile, ...], networks: tuple[Network, ...]) -> tuple[MissingTrace, ...]:
-    """Layers of every traced network whose tensor has no trace; data layers (the graph's inputs) are not dumped."""
-    traced = {(network.name, row.data_id) for row in traces if (network := _network_of(row.subgraph, networks))}
-    names = {name for name, _ in traced}
-    return tuple(
-        MissingTrace(network.name, layer.data_id, layer.name)
-        for network in networks
-        if network.name in names
-        for layer in network.layers
-        if layer.data_id is not None and layer.kind != _DATA_LAYER and (network.name, layer.data_id) not in traced
     )
 
 

@@ -88,6 +88,16 @@ def test_traces_alone_are_never_called_whole() -> None:
     assert inspect({floats: 96}, {}).traces[0].status == "whole"
 
 
+def test_the_log_of_the_dump_tells_types() -> None:
+    name = format_name(TraceName("C7x_1", "subgraph_0", 3, (1, 1, 1, 2, 3, 4), "y"))
+    log = {"remote_log.txt": b"[C7x_1 ]      4.751024 s:   3       879.65314         0.00000        39.16554 2\n"}
+    for size, status in ((48, "whole"), (24, "truncated")):
+        (trace,) = inspect({name: size}, {}, logs=log).traces
+        assert (trace.dtype, trace.expected, trace.status) == ("uint16", 48, status)
+    twice = {"remote_log.txt": log["remote_log.txt"] + log["remote_log.txt"].replace(b"39.16554 2", b"39.16554 1")}
+    assert inspect({name: 48}, {}, logs=twice).traces[0].status == "size unknown", "two networks were dumped"
+
+
 def test_damage_is_found_and_the_rest_is_read(contents: dict[str, bytes]) -> None:
     broken = dict(contents)
     broken["tempDir/subgraph_0_tidl_net.bin.svg"] = b"<svg></svg>"
