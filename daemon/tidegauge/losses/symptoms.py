@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tidegauge.losses.elements import Array, ShapeMismatch, all_finite, flat, flat_pair
 from tidegauge.losses.image import planes
-from tidegauge.losses.structure import Floats, Line, assign_channels, fit_line, has_band, sample_indices
+from tidegauge.losses.rearranged import rearrangement
+from tidegauge.losses.structure import Floats, Line, assign_channels, correlation, fit_line, has_band, sample_indices
 from tidegauge.profile import Output
 
 #: Black: this share of the device's elements is within two steps of `low` …
@@ -33,6 +34,10 @@ NEAR_END_STEPS = 2
 SWAP_STEPS, SWAP_DISTANCE = 4, 0.25
 #: … or (whatever the scale) another order correlates nearly perfectly, and they as they are clearly do not.
 SWAP_CORRELATION, SWAP_MARGIN = 0.98, 0.05
+#: Rearranged: another order of the buffer correlates nearly perfectly, and the order as it is clearly does not.
+REARRANGED_CORRELATION, REARRANGED_MARGIN = 0.98, 0.05
+#: Some channels only: the mean error of one is beyond four steps, that of another is what rounding leaves.
+WRONG_CHANNEL_STEPS, RIGHT_CHANNEL_STEPS = 4, 1
 #: Stale: the scene has changed by more than four steps on average, and the previous answer is four times nearer.
 CHANGE_STEPS, STALE_RATIO = 4, 0.25
 #: … and as near to it as a device comes to its reference: a dimmed answer resembles that to a dimmer input, no more.
@@ -69,7 +74,10 @@ def symptoms(
         return ("constant_output", *pair.saturated())
     if _is_stale(pair, previous_reference, previous_device):
         return ("stale_output",)  # any other difference is one of two scenes
-    return (*pair.on_a_line(), *pair.saturated(), *pair.structured())
+    moved = pair.rearranged()
+    if moved:
+        return moved  # nothing that is said of elements at their places means anything
+    return (*pair.on_a_line(), *pair.saturated(), *pair.structured()) or pair.in_some_channels()
 
 
 class _Pair:
@@ -135,6 +143,28 @@ class _Pair:
         lower, middle, upper = np.quantile(difference, (0.25, 0.5, 0.75))
         beyond = lower > OFFSET_STEPS * self.step or upper < -OFFSET_STEPS * self.step
         return ["offset"] if beyond and upper - lower <= abs(middle) else []
+
+    def rearranged(self) -> tuple[str, ...]:
+        """A picture whose buffer was read in another order than written. Looked for only where it is far off."""
+        far = float(np.abs(self.sample - self.sample_reference).mean()) >= SWAP_STEPS * self.step
+        if self.output.kind != "image" or not far:
+            return ()
+        together = correlation(self.sample.ravel(), self.sample_reference.ravel())
+        if together >= 1 - REARRANGED_MARGIN:
+            return ()
+        found = rearrangement(*(planes(each, self.output.layout) for each in (self.device, self.reference)))
+        least = max(REARRANGED_CORRELATION, found.as_it_is + REARRANGED_MARGIN)
+        if max(found.transposed, found.sheared) < least:
+            return ()
+        return ("transposed",) if found.transposed >= found.sheared else ("row_shear",)
+
+    def in_some_channels(self) -> tuple[str, ...]:
+        """An error that has no other name, and leaves a channel alone."""
+        if self.output.kind != "image" or self.sample.shape[0] == 1:
+            return ()
+        error = np.abs(self.sample - self.sample_reference).mean(axis=1) / self.step
+        some = error.max() >= WRONG_CHANNEL_STEPS and error.min() <= RIGHT_CHANNEL_STEPS
+        return ("channel_subset",) if some else ()
 
     def structured(self) -> list[str]:
         """Swapped channels, else a band."""

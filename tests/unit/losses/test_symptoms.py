@@ -66,6 +66,28 @@ def garbage(part: np.ndarray) -> np.ndarray:
     return np.random.default_rng(4).permuted(part.reshape(-1)).reshape(part.shape)
 
 
+def pitch(written: int, read: int) -> Callable[[np.ndarray], np.ndarray]:
+    """A buffer written with rows of WIDTH + `written` and read with rows of WIDTH + `read`."""
+
+    def fault(device: np.ndarray) -> np.ndarray:
+        planes = []
+        for plane in device[0]:
+            buffer = np.zeros((HEIGHT, WIDTH + written), np.float32)
+            buffer[:, :WIDTH] = plane
+            memory = np.concatenate([buffer.ravel(), np.zeros(HEIGHT * (read + 1), np.float32)])
+            rows = np.arange(HEIGHT)[:, None] * (WIDTH + read) + np.arange(WIDTH)
+            planes.append(memory[np.minimum(rows, memory.size - 1)])
+        return np.stack(planes)[None]
+
+    return fault
+
+
+def one_channel(device: np.ndarray) -> np.ndarray:
+    device = device.copy()
+    device[:, 1] = garbage(device[:, 1])
+    return device
+
+
 FAULTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "black": ("black_output", np.zeros_like),
     "black but for noise of a step": ("black_output", lambda d: healthy(np.zeros_like(d))),
@@ -87,8 +109,16 @@ FAULTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "columns": ("band", columns),
     "every other row": ("band", interlaced),
     "red and blue swapped": ("channel_swap", lambda d: d[:, ::-1].copy()),
+    "columns for rows": ("transposed", lambda d: d.transpose(0, 1, 3, 2).copy().reshape(d.shape)),
+    "pixels for planes": ("transposed", lambda d: d.transpose(0, 2, 3, 1).copy().reshape(d.shape)),
+    "rows written 16 wider": ("row_shear", pitch(16, 0)),
+    "rows read 3 wider": ("row_shear", pitch(0, 3)),
+    "garbage in green": ("channel_subset", one_channel),
     "channels rotated": ("channel_swap", lambda d: np.roll(d, 1, axis=1)),
 }
+
+
+MOVED = ["columns for rows", "pixels for planes", "rows written 16 wider", "rows read 3 wider", "garbage in green"]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -99,7 +129,9 @@ def test_each_fault_shows_its_symptom(name: str) -> None:
         assert expected in symptoms(OUTPUT, fault(healthy(reference)).astype(np.float32), reference)
 
 
-@pytest.mark.parametrize("name", ["rows a little brighter", "columns", "times 255", "red and blue swapped", "grey"])
+@pytest.mark.parametrize(
+    "name", ["rows a little brighter", "columns", "times 255", "red and blue swapped", "grey", *MOVED]
+)
 def test_a_simple_fault_has_one_name(name: str) -> None:
     expected, fault = FAULTS[name]
     reference = photo(3)
