@@ -274,13 +274,13 @@ def no_ca(rig: Rig) -> None:
         (other_picture_size, "model", "[1, 3, 128, 100]"),
         pytest.param(other_output, "model", "no output brightened", marks=pytest.mark.slow),
         pytest.param(damaged_model, "model", "enhancer.onnx", marks=pytest.mark.slow),
-        (no_trace_folder, "trace-folder", "is no folder"),
+        pytest.param(no_trace_folder, "trace-folder", "is no folder", marks=pytest.mark.slow),
         pytest.param(small_trace_folder, "trace-folder", "capture.room_mib", marks=pytest.mark.slow),
         pytest.param(another_boards_trace_folder, "virtual-board", "dumps into", marks=pytest.mark.slow),
         pytest.param(no_board, "virtual-board", "board.json is damaged", marks=pytest.mark.slow),
-        (no_camera, "camera", "no-pictures"),
+        pytest.param(no_camera, "camera", "no-pictures", marks=pytest.mark.slow),
         pytest.param(empty_camera, "camera", "pictures", marks=pytest.mark.slow),
-        (state_is_a_file, "state-folder", "nothing can be written"),
+        pytest.param(state_is_a_file, "state-folder", "nothing can be written", marks=pytest.mark.slow),
         pytest.param(no_room_for_the_spool, "state-folder", "spool.headroom_mib", marks=pytest.mark.slow),
         (no_broker, "broker", "no connection to the broker"),
         pytest.param(tls_to_a_plain_broker, "broker", "no TLS", marks=pytest.mark.slow),
@@ -298,6 +298,7 @@ def test_one_broken_precondition_is_the_one_that_is_named(
     assert words in failures[named]
 
 
+@pytest.mark.slow
 def test_no_virtual_board_in_the_environment(healthy: Rig) -> None:
     assert list(healthy.named(TIDEGAUGE_VIRTUALBOARD="")) == ["virtual-board"]
 
@@ -338,6 +339,7 @@ def test_each_right_that_the_broker_refuses_is_named(healthy: Rig) -> None:
     assert "status" not in failures["rights"].partition("→")[0]
 
 
+@pytest.mark.slow
 def test_lines_for_a_person(healthy: Rig) -> None:
     command = [sys.executable, "-m", "tidegauge", "check", "--config", str(healthy.configuration)]
     done = subprocess.run(command, env=healthy.environment, capture_output=True, text=True, timeout=120, check=False)
