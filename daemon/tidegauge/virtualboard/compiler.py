@@ -15,7 +15,7 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard import artifacts as files
 from tidegauge.virtualboard import partition, proto_file
 from tidegauge.virtualboard.artifacts import Compiled
-from tidegauge.virtualboard.calibration import calibrate, float_session
+from tidegauge.virtualboard.calibration import Ranges, calibrate, float_session
 from tidegauge.virtualboard.execution import Twin
 from tidegauge.virtualboard.layers import Tensors, choose_quants, make_layers
 from tidegauge.virtualboard.lowering import lower
@@ -27,7 +27,6 @@ from tidegauge.virtualboard.quantise import WeightRules, sqnr_db
 from tidegauge.virtualboard.twin import Names, build
 
 Array = NDArray[Any]
-Frames = tuple[dict[str, Array], ...]
 
 
 def compile_model(
@@ -45,27 +44,28 @@ def compile_model(
     _check_folder(artifacts)
     proto = _load(model)
     divided = _divide(proto, options)
-    frames, outputs = _calibration(proto, divided, calibration, options)
+    whole, *ranges = _calibration(proto, divided, calibration, options)
     warnings = [*options.warnings(), *_unknown_denied(proto, options)]
-    if len(frames) < options.calibration_frames:
+    if len(whole.frames) < options.calibration_frames:
         warnings.append(
-            f"{len(frames)} calibration frames were given, {options.calibration_frames} asked for "
+            f"{len(whole.frames)} calibration frames were given, {options.calibration_frames} asked for "
             "(advanced_options:calibration_frames)"
         )
     compiled, unknown = [], [set(_asked(options))]
-    for index, part in enumerate(divided.subgraphs):
-        one, missing = _compile(f"subgraph_{index}", part, frames, options, model.name, len(divided.subgraphs) == 1)
+    alone = len(divided.parts) == 1
+    for index, (part, measured) in enumerate(zip(divided.subgraphs, ranges or [whole], strict=True)):
+        one, missing = _compile(f"subgraph_{index}", part, measured, options, model.name, alone)
         compiled.append(one)
         unknown.append(missing)
         warnings += one.warnings
     absent = set.intersection(*unknown)
     warnings += [f"Invalid Layer Name  {name}" for name in _asked(options) if name in absent]
-    sqnr = _sqnr(divided, compiled, frames, outputs)
+    sqnr = _sqnr(divided, compiled, whole)
     files.write(compiled, divided.total, tuple(warnings), artifacts)
     proto_file.keep(options, compiled)
     return CompileReport(
         layers=tuple(layer for one in compiled for layer in one.layers),
-        frames=len(frames),
+        frames=len(whole.frames),
         nodes=divided.total,
         sqnr_db=sqnr,
         net_sha256=hashlib.sha256(compiled[0].net).hexdigest(),
@@ -113,16 +113,22 @@ def _divide(proto: onnx.ModelProto, options: CompileOptions) -> Partition:
 
 def _calibration(
     proto: onnx.ModelProto, divided: Partition, calibration: Iterable[Mapping[str, Array]], options: CompileOptions
-) -> tuple[Frames, Frames]:
-    """For each frame the inputs of the model and of every sub-graph, and the model's outputs, all in float."""
-    ranges = calibrate(proto, lower(proto), calibration, options.calibration_frames)
-    between = sorted({name for part in divided.subgraphs for name in part.inputs} - set(ranges.frames[0]))
+) -> tuple[Ranges, ...]:
+    """The ranges of the model, then, where it is cut, those of each sub-graph, fed with what the float model gives."""
+    whole = calibrate(proto, lower(proto), calibration, options.calibration_frames)
+    if len(divided.parts) == 1:
+        return (whole,)
+    between = sorted({name for part in divided.subgraphs for name in part.inputs} - set(whole.frames[0]))
     session = float_session(proto, between)
-    frames = tuple(
+    values = [
         frame | dict(zip(between, session.run(between, frame) if between else [], strict=True))
-        for frame in ranges.frames
-    )
-    return frames, ranges.outputs
+        for frame in whole.frames
+    ]
+    ranges = [whole]
+    for part in divided.subgraphs:
+        own = [{name: frame[name] for name in part.inputs} for frame in values]
+        ranges.append(calibrate(part.model, lower(part.model), own, len(own)))
+    return tuple(ranges)
 
 
 def _asked(options: CompileOptions) -> tuple[str, ...]:
@@ -135,12 +141,10 @@ def _unknown_denied(proto: onnx.ModelProto, options: CompileOptions) -> list[str
 
 
 def _compile(
-    subgraph: str, part: Part, frames: Frames, options: CompileOptions, model: str, alone: bool
+    subgraph: str, part: Part, ranges: Ranges, options: CompileOptions, model: str, alone: bool
 ) -> tuple[Compiled, set[str]]:
     """One sub-graph, and the names of the 16-bit lists that it doesn't have."""
     lowered = lower(part.model)
-    own = tuple({name: frame[name] for name in part.inputs} for frame in frames)
-    ranges = calibrate(part.model, lowered, own, len(own))
     names = Names(lowered)
     tensors = Tensors(lowered, names, ranges)
     quants = choose_quants(tensors, options)
@@ -163,12 +167,12 @@ def _compile(
     return compiled, missing
 
 
-def _sqnr(divided: Partition, compiled: list[Compiled], frames: Frames, outputs: Frames) -> dict[str, float]:
+def _sqnr(divided: Partition, compiled: list[Compiled], ranges: Ranges) -> dict[str, float]:
     ready = iter(compiled)
     steps = [_twin_step(next(ready).network) if offloaded else cpu_step(part) for offloaded, part in divided.parts]
     plan = Plan(tuple(steps))
-    names = tuple(outputs[0])
-    got = [plan.run(names, frame) for frame in frames]
+    names, outputs = tuple(ranges.outputs[0]), ranges.outputs
+    got = [plan.run(names, frame) for frame in ranges.frames]
     return {
         name: sqnr_db(
             np.concatenate([o[name].ravel() for o in outputs]), np.concatenate([g[name].ravel() for g in got])
