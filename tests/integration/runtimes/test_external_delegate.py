@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import tidegauge
 from integration.runtimes.tflite_models import relu_chain
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.tidl import io_descriptor, net_header
@@ -65,7 +66,7 @@ class Child:
         self.answer, self._log, self.record = folder / "answer.json", folder / "child.log", folder / "options"
         environment = os.environ | {
             "LD_LIBRARY_PATH": str(delegate),
-            "PYTHONPATH": f"{HERE.parents[1]}:{HERE.parents[2] / 'daemon'}",
+            "PYTHONPATH": f"{HERE.parents[1]}:{Path(tidegauge.__file__).parents[1]}",
             "TIDEGAUGE_DELEGATE_MODE": mode,
             "TIDEGAUGE_DELEGATE_RECORD": str(self.record),
         }

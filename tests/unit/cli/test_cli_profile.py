@@ -121,6 +121,20 @@ def test_contradictions_between_the_files_are_refused(compiled: Path) -> None:
     assert "param.yaml" in refused(compiled / "artifacts", *options)
 
 
+def test_sizes_in_param_yaml_are_height_before_width(tiny: Path) -> None:
+    yaml = (
+        "preprocess:\n  crop:\n  - 24\n  - 32\n  resize:\n  - 27\n  - 36\n  data_layout: NCHW\n  reverse_channels: false\n"
+        "session:\n  session_name: onnxrt\n  input_mean:\n  - 0\n  - 1\n  - 2\n  input_scale:\n  - 1.0\n  - 2.0\n  - 3.0\n"
+    )
+    (tiny / "param.yaml").write_text(yaml)
+    told = run(tiny, "--model", tiny.parents[1] / "enhancer.onnx", "--step", "1")
+    assert told.exit_code == 0, told.output
+    for words in ("width = 32", "height = 24", "mean = [0.0, 1.0, 2.0]", 'channel_order = "RGB"', "resizes to 36x27"):
+        assert words in told.output, words
+    (tiny / "param.yaml").write_text(yaml.replace("  - 24\n  - 32\n", "  - 32\n  - 24\n"))
+    assert "crops to 24x32, io_1.bin expects 32x24" in refused(tiny, "--step", "1")
+
+
 def test_a_normalisation_inside_the_model_is_not_applied_twice(compiled: Path) -> None:
     text = (compiled / "param.yaml").read_text()
     text = text.replace("input_optimization: false", "input_optimization: true").replace("  - 1.0", "  - 0.017")
