@@ -123,8 +123,10 @@ def test_contradictions_between_the_files_are_refused(compiled: Path) -> None:
 
 def test_sizes_in_param_yaml_are_height_before_width(tiny: Path) -> None:
     yaml = (
-        "preprocess:\n  crop:\n  - 24\n  - 32\n  resize:\n  - 27\n  - 36\n  data_layout: NCHW\n  reverse_channels: false\n"
-        "session:\n  session_name: onnxrt\n  input_mean:\n  - 0\n  - 1\n  - 2\n  input_scale:\n  - 1.0\n  - 2.0\n  - 3.0\n"
+        "preprocess:\n  crop:\n  - 24\n  - 32\n  resize:\n  - 27\n  - 36\n"
+        "  data_layout: NCHW\n  reverse_channels: false\n"
+        "session:\n  session_name: onnxrt\n"
+        "  input_mean:\n  - 0\n  - 1\n  - 2\n  input_scale:\n  - 1.0\n  - 2.0\n  - 3.0\n"
     )
     (tiny / "param.yaml").write_text(yaml)
     told = run(tiny, "--model", tiny.parents[1] / "enhancer.onnx", "--step", "1")
