@@ -31,7 +31,7 @@ told once. `rights` publishes empty, unretained messages on the device's own top
 with the device's own client id, or with `<device>-check` while an agent runs, which it would cut off.
 
 Not checked: free shared heap (the one tool for it is itself a TIDL client), `graph_optimization_level` (the runtime's
-own is used on both sides), unknown compile options. Nothing here has run on a real board.
+own is used on both sides). Nothing here has run on a real board.
 """
 
 LINT = """\

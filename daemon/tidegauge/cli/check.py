@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tidegauge.agent.config import Loaded, read
+from tidegauge.exitcodes import ExitCode
 from tidegauge.preflight.context import VARIABLES, Context, Settings
 from tidegauge.preflight.probe import Result
 from tidegauge.preflight.registry import MODULES
@@ -54,7 +55,7 @@ def command(config: Path | None, as_json: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
         click.echo(_summary(results))
-    sys.exit(2 if failures else 0)
+    sys.exit(ExitCode.UNUSABLE if failures else ExitCode.FINE)
 
 
 def settings_of(loaded: Loaded) -> Settings:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tidegauge.configuration import load_toml
+from tidegauge.exitcodes import ExitCode
 from tidegauge.preflight.lint.graph import Graph, Remark
 from tidegauge.preflight.lint.load import load
 from tidegauge.preflight.lint.rules import remarks
@@ -42,7 +43,7 @@ def command(model: Path, profile_path: Path | None, as_json: bool) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
         _print(model, graph, found)
-    sys.exit(2 if failures else 0)
+    sys.exit(ExitCode.UNUSABLE if failures else ExitCode.FINE)
 
 
 def _print(model: Path, graph: Graph, found: tuple[Remark, ...]) -> None:

@@ -17,6 +17,7 @@ MODULES = tuple(
         "python",
         "model",
         "subgraphs",
+        "compile",
         "remote_log",
         "trace_folder",
         "clients",
