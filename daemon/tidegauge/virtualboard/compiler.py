@@ -151,7 +151,7 @@ def _compile(
     given, warnings = proto_file.apply(options, tensors, quants, alone)
     rules = WeightRules(options.quantization_scale_type, given)
     twin, weights = build(lowered, quants, frozenset(options.params_16bit_names_list), rules)
-    layers = make_layers(tensors, quants)
+    layers = make_layers(tensors, quants, options)
     network = TwinNetwork(
         layers=layers,
         inputs=tuple(lowered.inputs),

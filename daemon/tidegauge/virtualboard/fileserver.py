@@ -32,8 +32,18 @@ class FileServer:
     def state(self) -> BoardState:
         return self._watch.current()
 
-    def write(self, path: Path, data: bytes) -> None:
-        """Write one trace. Returns when it is complete; waits for ever where the real C7x does."""
+    def write(self, path: Path, data: bytes, tiles: int = 1) -> None:
+        """Write one trace. Returns when it is complete; waits for ever where the real C7x does.
+
+        A super-tiled layer's is read, changed and written again for each tile: it has its full size from the first
+        one on, and is opened and closed again and again.
+        """
+        for tile in range(1, tiles + 1):
+            done = len(data) * tile // tiles
+            self._write(path, data[:done] + bytes(len(data) - done))
+        self._files += 1
+
+    def _write(self, path: Path, data: bytes) -> None:
         self._operation(lambda: path.open("wb").close(), f"FOPEN : Could not open file {path}")
         self._operation(lambda: None, "")  # fclose
         file = self._operation(lambda: path.open("ab", buffering=0), f"FOPEN : Could not open file {path}")
@@ -42,7 +52,6 @@ class FileServer:
         for start in range(0, len(view), PIECE_BYTES):
             self._fwrite(file, server, path.parent, view[start : start + PIECE_BYTES])
         self._operation(file.close, "")
-        self._files += 1
 
     def _fwrite(self, file: BinaryIO, server: int, folder: Path, piece: memoryview) -> None:
         done = 0

@@ -14,6 +14,9 @@ from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.quantise import activation_quant
 from tidegauge.virtualboard.twin import Names, net_format, original
 
+#: Which convolutions are super-tiled, and into how many tiles: the virtual board's own rule, TIDL's isn't public.
+MIN_TILED_HEIGHT, TILES = 16, 4
+
 
 @dataclass(frozen=True)
 class Tensors:
@@ -66,7 +69,7 @@ def inherit(tensors: Tensors, quants: dict[str, Quant]) -> None:
             quants[tensors.names[region.name]] = quants[tensors.names[region.inputs[0]]]
 
 
-def make_layers(tensors: Tensors, quants: dict[str, Quant]) -> tuple[TwinLayer, ...]:
+def make_layers(tensors: Tensors, quants: dict[str, Quant], options: CompileOptions) -> tuple[TwinLayer, ...]:
     """The layers in execution order: data, data convert, regions, data convert, output data layers."""
     lowered, names, ranges = tensors.lowered, tensors.names, tensors.ranges
     layers: list[TwinLayer] = []
@@ -75,6 +78,7 @@ def make_layers(tensors: Tensors, quants: dict[str, Quant]) -> tuple[TwinLayer, 
     def add(kind: str, name: str, tensor: str, inputs: tuple[str, ...], quant: Quant, macs: int = 0) -> None:
         shape = lowered.shapes[tensor]
         low, high = ranges.low[tensor], ranges.high[tensor]
+        large = kind == "TIDL_ConvolutionLayer" and six_dims(shape)[4] >= MIN_TILED_HEIGHT
         ids[name] = len(layers)
         layers.append(
             TwinLayer(
@@ -91,6 +95,7 @@ def make_layers(tensors: Tensors, quants: dict[str, Quant]) -> tuple[TwinLayer, 
                 macs=macs,
                 varies=low < high,
                 channels_differ=tensor in ranges.channels_differ,
+                tiles=TILES if large and options.high_resolution_optimization else 1,
             )
         )
 

@@ -81,6 +81,7 @@ class TwinLayer(msgspec.Struct, frozen=True):
     `name`: the output's name in traces and tables. `inputs`: data ids. `shape`: as in the ONNX graph; `dims`: TIDL's
     six dimensions (batch, dim1, dim2, channels, height, width). `low`, `high`: calibration range. `varies`: the
     range isn't a point; `channels_differ`: neighbouring channels carried different content during calibration.
+    `tiles`: how many pieces a super-tiled layer is computed in, and so how often its trace is written; else 1.
     Graph output data layers have no tensor: data id 0, empty shape.
     """
 
@@ -97,6 +98,7 @@ class TwinLayer(msgspec.Struct, frozen=True):
     macs: int = 0
     varies: bool = True
     channels_differ: bool = False
+    tiles: int = 1
 
     @property
     def is_sink(self) -> bool:

@@ -20,6 +20,7 @@ _NAMES = {
     "advanced_options:calibration_frames": "calibration_frames",
     "advanced_options:calibration_iterations": "calibration_iterations",
     "advanced_options:quant_params_proto_path": "quant_params_proto_path",
+    "advanced_options:high_resolution_optimization": "high_resolution_optimization",
 }
 _LISTS = frozenset({"output_feature_16bit_names_list", "params_16bit_names_list", "deny_list_layer_name"})
 #: They say where things are or how much to print: nothing to warn of.
@@ -43,7 +44,6 @@ _WITHOUT_EFFECT = frozenset(
                 "prequantized_model",
                 "enable_tfr_optimization",
                 "add_data_convert_ops",
-                "high_resolution_optimization",
                 "pre_batchnorm_fold",
                 "optimize_batchnorm_higherdims",
                 "enable_shape_folding",
@@ -76,7 +76,8 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `calibration_frames`: at most so many frames are used. `calibration_iterations`, `accuracy_level`: accepted, without
     effect. `deny_list_layer_name`: nodes, by name or output, that stay on the CPU, and so cut the network into
     sub-graphs. `quant_params_proto_path`: a file of ranges, scales and zero points, written where there is none, else
-    read instead of calibrating. `ignored`: keys of `from_tidl` that are none of these.
+    read instead of calibrating. `high_resolution_optimization` 1: large convolutions are super-tiled, so that their
+    traces are written once a tile, in full size each time. `ignored`: keys of `from_tidl` that are none of these.
     """
 
     tensor_bits: Literal[8, 16, 32] = 8
@@ -88,6 +89,7 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accuracy_level: Literal[0, 1, 2, 9] = 1
     deny_list_layer_name: tuple[str, ...] = ()
     quant_params_proto_path: str = ""
+    high_resolution_optimization: Literal[0, 1] = 0
     ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

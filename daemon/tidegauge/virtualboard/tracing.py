@@ -51,7 +51,7 @@ def dump(folder: Path, subgraph: str, network: TwinNetwork, tensors: Mapping[str
         codes = tensors[layer.name]
         remote_log.append(folder, scale_line(layer, codes))
         for kind in kinds(layer, state.trace_write_level):
-            files.write(target / file_name(layer, subgraph, kind), content(layer, codes, kind))
+            files.write(target / file_name(layer, subgraph, kind), content(layer, codes, kind), layer.tiles)
 
 
 def dump_on_host(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from io import BytesIO
 from pathlib import Path
 
@@ -12,16 +14,19 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
 
 from tidegauge.cli.virtualboard import command
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import artifacts as artifact_rules
 from tidegauge.tidl import layer_info, offload, svg, tensor_table, trace_names
 from tidegauge.virtualboard.compiler import compile_model
+from tidegauge.virtualboard.failures import Failure
 from tidegauge.virtualboard.faults import Fault, eligible_layers
 from tidegauge.virtualboard.network import load_all, load_artifacts
 from tidegauge.virtualboard.options import CompileOptions
-from tidegauge.virtualboard.state import BoardState, inject
+from tidegauge.virtualboard.state import BoardState, fail, inject
 from unit.virtualboard.vb_client import open_session
 
 Tensors = dict[str, np.ndarray]
@@ -226,3 +231,49 @@ def test_options_from_the_command_line(enhancer: Path, calibration: Frames, pict
         call("run", tmp_path / "f", "--input", x, "--output", tmp_path / "o")
     with pytest.raises(TidegaugeError, match="KEY=VALUE"):
         call(*compile_, tmp_path / "g", "--option", "oops")
+
+
+def test_super_tiled_layers_are_written_once_a_tile(
+    enhancer: Path, calibration: Frames, picture: Tensors, board: Path, log_server: BytesIO, tmp_path: Path
+) -> None:
+    options = {"advanced_options:high_resolution_optimization": 1, "advanced_options:calibration_frames": 4}
+    compile_model(enhancer, tmp_path / "a", calibration, CompileOptions.from_tidl(options))
+    traces = Path(BoardState.load(board).trace_folder)
+    network = load_artifacts(tmp_path / "a")
+    expected = {layer.data_id: 2 * layer.tiles for layer in network.tensors()}
+    assert {layer.name for layer in network.tensors() if layer.tiles == 4} == {"relu1", "relu2", "conv3_out"}
+    seen: dict[int, list[bytes]] = {}
+    finished = threading.Event()
+
+    class Watch(FileSystemEventHandler):
+        def on_closed(self, event: FileSystemEvent) -> None:
+            path = Path(os.fsdecode(event.src_path))
+            name = trace_names.parse(path.name)
+            assert name is not None
+            seen.setdefault(name.data_id, []).append(path.read_bytes())
+            if {key: len(value) for key, value in seen.items()} == expected:
+                finished.set()
+
+    fail(board, [Failure("slow_dump", 0.01)])  # so that the watcher sees each state
+    observer = Observer()
+    observer.schedule(Watch(), str(traces))
+    observer.start()
+    try:
+        open_session(enhancer, tmp_path / "a", 3).run(None, picture)
+        assert finished.wait(20), seen
+    finally:
+        observer.stop()
+        observer.join()
+    layer = network.layer("relu1")
+    whole = [data for data in seen[layer.data_id] if len(data) == np.prod(layer.shape)]
+    assert len(whole) >= 4
+    assert whole[0] != whole[-1]  # the full size, and a close, and yet not complete
+    plain = compile_model(enhancer, tmp_path / "b", calibration, CompileOptions(calibration_frames=4))
+    assert [other.tiles for other in plain.layers] == [1] * len(plain.layers)
+    inject(board, [])
+    for path in traces.iterdir():
+        path.unlink()
+    open_session(enhancer, tmp_path / "b", 3).run(None, picture)
+    names = [(path, trace_names.parse(path.name)) for path in traces.iterdir()]
+    (single,) = [path for path, name in names if name is not None and name.data_id == layer.data_id]
+    assert single.read_bytes() == whole[-1]
