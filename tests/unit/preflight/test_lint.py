@@ -7,19 +7,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from tidegauge.camera.config import CameraConfig
 from tidegauge.cli.lint import command
 from tidegauge.errors import TidegaugeError
+from tidegauge.link.config import LinkConfig
+from tidegauge.preflight.context import Context, Settings
 from tidegauge.preflight.lint.graph import Remark
 from tidegauge.preflight.lint.load import load
 from tidegauge.preflight.lint.rules import remarks
 from tidegauge.preflight.lint.support import count_subgraphs
+from tidegauge.preflight.probes import model
 from tidegauge.profile import Output, Preprocess, Profile
+from tidegauge.spool.limits import SpoolLimits
 
 RNG = np.random.default_rng(3)
 SHAPE = (1, 8, 32, 32)
@@ -285,3 +291,21 @@ def test_a_real_tflite_model() -> None:
     told = remarks(graph)
     assert {remark.rule for remark in told} == {"weight-range"}
     assert all(remark.where in {node.output for node in graph.nodes} for remark in told)
+
+
+def test_the_check_of_the_model_sees_a_scale_that_is_used_twice(tmp_path: Path) -> None:
+    maker = Maker((1, 3, 32, 32))
+    maker.conv(maker.node("Div", "x", maker.constant(255.0)), channels=3, inputs=3)
+    prepared = profile(1 / 255)
+    prepared = msgspec.structs.replace(
+        prepared, model=str(maker.write(tmp_path)), output=Output(name="t1", kind="raw", step=1.0)
+    )
+    settings = Settings(
+        "cam-1", "/s", prepared, CameraConfig("rtsp", "rtsp://127.0.0.1/none"), LinkConfig(), SpoolLimits()
+    )
+    finding = model.run(Context(settings=settings))
+    assert finding.status == "warning", finding
+    assert "by `scale` of the profile again" in finding.found
+    once = msgspec.structs.replace(prepared, preprocess=Preprocess(width=32, height=32))
+    finding = model.run(Context(settings=msgspec.structs.replace(settings, profile=once)))
+    assert finding.status == "ok", finding
