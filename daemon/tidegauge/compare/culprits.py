@@ -1,6 +1,7 @@
 """Which regions are wrong by themselves, what that does to the output, why, and what to change.
 
-A region is faulty where its local error exceeds ten times its healthy noise floor, or where it is the first to bring
+A region is faulty where its local error exceeds ten times its healthy noise floor (or the limit that a baseline of
+healthy runs sets), or where it is the first to bring
 in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
 """
 
@@ -138,7 +139,12 @@ def _faulty(work: Evaluation, layer: Layer, excess: float | None) -> bool:
         return False
     if layer.status == "non_finite":
         return all(work.by_twin[name].status != "non_finite" for name in layer.reads)
-    return excess is not None and excess > FAULTY and not _blind(work, layer)
+    return excess is not None and excess > limit(layer) and not _blind(work, layer)
+
+
+def limit(layer: Layer) -> float:
+    """The excess above which a layer is wrong: its own from a healthy baseline, else the default."""
+    return FAULTY if layer.limit is None else layer.limit
 
 
 def _blind(work: Evaluation, layer: Layer) -> bool:
@@ -173,7 +179,7 @@ def verdicts(
             spoiled[layer.twin] = layer.tensor.name
         elif id(layer) in harmless:
             found[id(layer)] = ("recovers", f"wrong by itself ({times}), but nothing of it reaches the output")
-        elif value is None or (value > FAULTY and _blind(work, layer)):
+        elif value is None or (value > limit(layer) and _blind(work, layer)):
             found[id(layer)] = ("undecided", layer.reason or _why_undecided(work, layer))
         elif source is not None:
             found[id(layer)] = ("inherits", f"right by itself; its error comes from {source}")

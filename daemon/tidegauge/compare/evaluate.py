@@ -45,6 +45,7 @@ class Layer:
     local_sums: Sums | None = None
     float_excess: float | None = None
     floor: float = 0.0
+    limit: float | None = None
     weight_noise: float = 0.0
     clipped_share: float = 0.0
     clipping: float = 0.0

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from tidegauge import __version__
 from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.exact_difference import Difference, difference
 from tidegauge.compare.exact_types import (
+    DIFFERS,
     ExactComparison,
     ExactCounts,
     ExactStatus,
     ExactTensor,
     Origin,
-    Spread,
 )
 from tidegauge.compare.exact_words import exact_sentence
 from tidegauge.errors import TidegaugeError
@@ -38,7 +39,6 @@ Order = Literal["netLog", "layer_info", "data id"]
 _PIECE = 1 << 20
 #: Compared on both sides, with a class.
 _COMPARED = ("exact", "off_by_one", "larger")
-DIFFERS = ("off_by_one", "larger")
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,6 @@ class TraceFile:
     file: str
     size: int
     read: Callable[[], Any] | None
-
-
-@dataclass
-class _Difference:
-    off_by_one: int = 0
-    off_by_more: int = 0
-    largest: int = 0
-    rows: Spread | None = None
-    columns: Spread | None = None
-    channels: Spread | None = None
 
 
 def compare_exact(
@@ -169,9 +159,9 @@ def _tensor(
     info = subgraph.info(key[1]) if subgraph is not None else None
     status, reason = _usable(ours, theirs, paired)
     dtype, guessed = _dtype(key[2], parsed, info.dtype if info is not None else None, (ours or theirs)[0][0].size)
-    digests, difference = ("", ""), _Difference()
+    digests, found = ("", ""), Difference()
     if status == "exact":
-        status, reason, digests, difference = _content(ours[0], theirs[0], dtype, guessed)
+        status, reason, digests, found = _content(ours[0], theirs[0], dtype, guessed)
     return ExactTensor(
         subgraph=key[0],
         data_id=key[1],
@@ -188,14 +178,14 @@ def _tensor(
         host_xxh3=digests[0],
         device_xxh3=digests[1],
         count=_count(parsed),
-        off_by_one=difference.off_by_one,
-        off_by_more=difference.off_by_more,
-        largest=difference.largest,
+        off_by_one=found.off_by_one,
+        off_by_more=found.off_by_more,
+        largest=found.largest,
         origin="none",
         inputs=subgraph.edges.get(key[1]) if subgraph is not None and subgraph.edges is not None else None,
-        rows=difference.rows,
-        columns=difference.columns,
-        channels=difference.channels,
+        rows=found.rows,
+        columns=found.columns,
+        channels=found.channels,
     )
 
 
@@ -238,16 +228,16 @@ def _dtype(kind: str, parsed: TraceName, known: str | None, size: int) -> tuple[
 
 def _content(
     ours: tuple[TraceFile, TraceName], theirs: tuple[TraceFile, TraceName], dtype: str | None, guessed: bool
-) -> tuple[ExactStatus, str, tuple[str, str], _Difference]:
+) -> tuple[ExactStatus, str, tuple[str, str], Difference]:
     buffers = [_bytes(item) for item, _ in (ours, theirs)]
     digests = (_xxh3(buffers[0]), _xxh3(buffers[1]))
     if digests[0] == digests[1]:
-        return "exact", "", digests, _Difference()
+        return "exact", "", digests, Difference()
     if dtype is None or buffers[0].size != _count(ours[1]) * np.dtype(dtype).itemsize:
-        return "size", f"{buffers[0].size} bytes do not fit {_count(ours[1])} elements", digests, _Difference()
-    found = _difference(buffers[0], buffers[1], dtype, ours[1].dims)
+        return "size", f"{buffers[0].size} bytes do not fit {_count(ours[1])} elements", digests, Difference()
+    found = difference(buffers[0], buffers[1], dtype, ours[1].dims)
     if guessed:  # the bits differ either way; which reading is right shows in how far
-        other = _difference(buffers[0], buffers[1], f"u{dtype}", ours[1].dims)
+        other = difference(buffers[0], buffers[1], f"u{dtype}", ours[1].dims)
         found = min(found, other, key=lambda each: (each.off_by_more, each.largest))
     unit = "next float" if dtype == "float32" else "code"
     status: ExactStatus = "larger" if found.off_by_more else "off_by_one"
@@ -273,46 +263,6 @@ def _xxh3(data: Array) -> str:
     for first in range(0, data.size, _PIECE):
         state.update(data[first : first + _PIECE].data)
     return state.hexdigest()
-
-
-def _difference(one: Array, other: Array, dtype: str, dims: Sequence[int]) -> _Difference:
-    """Counts and places of differing elements, a few planes at a time."""
-    batch, dim1, dim2, channels, height, width = dims
-    little = np.dtype(dtype).newbyteorder("<")
-    shape = (batch * dim1 * dim2 * channels, height, width)
-    a, b = (data.view(little).reshape(shape) for data in (one, other))
-    step = max(1, _PIECE // (height * width))
-    found = _Difference()
-    rows, columns = np.zeros(height, bool), np.zeros(width, bool)
-    planes = np.zeros(shape[0], bool)
-    for first in range(0, shape[0], step):
-        part = slice(first, first + step)
-        distance = np.abs(_ordered(a[part]) - _ordered(b[part]))
-        wrong = distance > 0
-        found.off_by_one += int(np.count_nonzero(distance == 1))
-        found.off_by_more += int(np.count_nonzero(distance > 1))
-        found.largest = max(found.largest, int(distance.max(initial=0)))
-        rows |= wrong.any(axis=(0, 2))
-        columns |= wrong.any(axis=(0, 1))
-        planes[part] = wrong.any(axis=(1, 2))
-    found.rows, found.columns = _spread(rows), _spread(columns)
-    found.channels = _spread(np.asarray(planes.reshape(-1, channels).any(axis=0)))
-    return found
-
-
-def _ordered(values: Array) -> Array:
-    """Integers in the order of the values: codes as they are, floats numbered by their bits (both zeros are apart)."""
-    if values.dtype.kind != "f":
-        return values.astype(np.int64)
-    bits = values.view(np.dtype("<i4")).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
-
-
-def _spread(touched: Array) -> Spread:
-    places = np.flatnonzero(touched)
-    if not places.size:
-        return Spread(0, touched.size, 0, 0)
-    return Spread(int(places.size), touched.size, int(places[0]), int(places[-1]))
 
 
 # --- where a difference comes from -------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ ExactStatus = Literal[
     "exact", "off_by_one", "larger", "size", "truncated", "missing", "unexpected", "duplicate", "not_dumped"
 ]
 
+DIFFERS = ("off_by_one", "larger")
+
 #: Where a difference comes from: `origin` computes it from equal inputs, `inherits` reads it, `undecided` where an
 #: input's trace is missing or the table does not tell the inputs; `none` where there is no difference.
 Origin = Literal["none", "origin", "inherits", "undecided"]

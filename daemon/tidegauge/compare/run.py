@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from tidegauge import __version__
 from tidegauge.compare import culprits as naming
+from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.culprits import Suspect, Verdict
 from tidegauge.compare.estimate import complete
 from tidegauge.compare.evaluate import Evaluation, Layer, evaluate, prepare
@@ -32,13 +34,20 @@ Progress = Callable[[int, int], None]
 
 
 def compare(
-    source: Source, *, min_coverage: float = 0.8, progress: Progress | None = None, group_bytes: int = GROUP_BYTES
+    source: Source,
+    *,
+    min_coverage: float = 0.8,
+    progress: Progress | None = None,
+    group_bytes: int = GROUP_BYTES,
+    baseline: Baseline | None = None,
 ) -> Comparison:
     """Compare a device run with the float model, layer by layer. Raises `TidegaugeError` for unusable input.
 
-    `group_bytes` bounds the float values held at a time.
+    `group_bytes` bounds the float values held at a time. `baseline`: limits from healthy runs of this model.
     """
     began = time.monotonic()
+    if baseline is not None and baseline.model_sha256 != hashlib.sha256(source.model).hexdigest():
+        raise TidegaugeError("the baseline is of another model", "make one with --write-baseline from a healthy run")
     model = load_model(source.model, source.model_name, source.model_folder)
     if not source.tensors:
         raise TidegaugeError(f"{source.subject.source} holds no traces", "capture again at debug_level 3")
@@ -47,6 +56,9 @@ def compare(
     inputs = _bind_inputs(model, source.inputs)
     complete(model, inputs, source.tensors, matches)
     work = prepare(model, inputs, source.tensors, matches, group_bytes)
+    if baseline is not None:
+        for layer in work.layers:
+            layer.limit = baseline.limit(layer.tensor.name)
     if not work.by_twin:
         first = next((layer for layer in work.layers), None)
         why = f"{first.tensor.name or first.tensor.file}: {first.reason}" if first else "there are none"
@@ -184,6 +196,7 @@ def _layer(layer: Layer, index: int, verdict: tuple[Verdict, str], excess: float
         codes_off_by_more=layer.off_by_more,
         profiles=layer.profiles,
         histogram=layer.histogram,
+        limit=layer.limit,
     )
 
 

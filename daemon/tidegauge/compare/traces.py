@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.types import Finding, ScaleSource, Status
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import trace_names
@@ -25,7 +26,8 @@ Reader = Callable[[], Any]
 class DeviceTensor:
     """A traced tensor of the device. `read` gives its bytes; None where there are none. `dims` as in manifests.
 
-    `dtype`, `scale`, `zero_point`: None where no table tells them; `low`, `high`: its range in calibration.
+    `dtype`, `scale`, `zero_point`: None where no table tells them; `low`, `high`: its range in calibration. `table`:
+    the codes that the tables of the compile promise where the trace holds floats, and from which source.
     """
 
     name: str
@@ -44,6 +46,8 @@ class DeviceTensor:
     high: float | None = None
     status: Status = "ok"
     reason: str = ""
+    table: Encoding | None = None
+    table_source: ScaleSource = "none"
 
     @property
     def count(self) -> int:
@@ -133,6 +137,9 @@ def _tensor(
         return tensor
     if parsed.kind == "float":
         tensor.dtype, tensor.scale, tensor.zero_point, tensor.source = "float32", 1.0, 0, "float"
+        if info is not None and info.dtype not in (None, "float32") and info.scale is not None:
+            tensor.table = Encoding(str(info.dtype), info.scale, info.zero_point or 0)
+            tensor.table_source = cast(ScaleSource, info.source)
     elif info is not None and info.dtype not in (None, "float32"):
         tensor.dtype, tensor.scale, tensor.zero_point = info.dtype, info.scale, info.zero_point
         tensor.source = cast(ScaleSource, info.source if info.scale is not None else "none")

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tidegauge.compare.exact_types import ExactComparison
+from tidegauge.compare.rungs import Rungs
+
 SCHEMA = 1
 
 #: Worse wins: input unusable (2, raised as an error) > coverage too low > culprit named > fine.
@@ -100,6 +103,8 @@ class LayerResult(msgspec.Struct, frozen=True):
     reference used ("float", "none", or the rounding that explains the device best). `low_share`, `high_share`: shares
     of codes at either end of the code range. `verdict`: "healthy", "inherits" (its error comes from before), "faulty",
     "recovers" (faulty, but without effect at the output), "undecided". `reason` says a status or verdict in words.
+    `limit`: the excess above which a layer is wrong, where a baseline of healthy runs sets it; else the default
+    holds.
     """
 
     name: str
@@ -130,6 +135,7 @@ class LayerResult(msgspec.Struct, frozen=True):
     codes_off_by_more: Share | None
     profiles: Profiles | None
     histogram: Histogram | None
+    limit: float | None = None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -240,7 +246,11 @@ class OutputResult(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The whole answer. `sentence` is the verdict for a person; `exit_code` for a script."""
+    """The whole answer. `sentence` is the verdict for a person; `exit_code` for a script.
+
+    `rungs`, `exact`: where other runs of the same input were given, at which rung the error enters, and host against
+    device bit by bit.
+    """
 
     tool: str
     subject: Subject
@@ -256,6 +266,8 @@ class Comparison(msgspec.Struct, frozen=True):
     scale_sources: dict[str, int]
     tracing_changed_output: bool | None
     seconds: float
+    rungs: Rungs | None = None
+    exact: ExactComparison | None = None
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
 
 

@@ -15,6 +15,7 @@ from tidegauge.compare.exact_types import ExactComparison
 from tidegauge.compare.report import words
 from tidegauge.compare.report.chart import chart, profile
 from tidegauge.compare.report.exact import exact_headline, exact_section
+from tidegauge.compare.report.ladder import rungs_section
 from tidegauge.compare.report.words import decibels, number, percent
 from tidegauge.compare.types import Comparison, Culprit, LayerResult, Picture
 
@@ -36,6 +37,8 @@ def render_html(comparison: Comparison) -> str:
         _chart(comparison),
         _table(comparison),
         _recovered(comparison),
+        rungs_section(comparison.rungs) if comparison.rungs is not None else "",
+        exact_section(comparison.exact) if comparison.exact is not None else "",
         _findings(comparison),
         _unmatched(comparison),
         _provenance(comparison),

@@ -7,6 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.compare.report import words
+from tidegauge.compare.report.exact import print_exact
+from tidegauge.compare.report.ladder import print_rungs
 from tidegauge.compare.report.words import number
 from tidegauge.compare.types import Comparison
 
@@ -22,8 +24,13 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print()
         console.print(Text(f"{culprit.rank}. {culprit.sentence}"))
         console.print(Text(words.paste(culprit.advice), style="cyan"))
+    if comparison.rungs is not None:
+        print_rungs(comparison.rungs, console)
     console.print()
     console.print(_table(comparison))
+    if comparison.exact is not None:
+        console.print()
+        print_exact(comparison.exact, console)
     for finding in comparison.findings:
         console.print(Text(f"{finding.severity}: {finding.sentence}", style="yellow"))
     for item in comparison.unmatched:

@@ -1,0 +1,192 @@
+"""Climb the rungs that are there: compare each with the float model, host and device bit by bit, and decide."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from tidegauge.compare.baseline import Baseline
+from tidegauge.compare.compiled import locate_tempdir, read_tempdir
+from tidegauge.compare.exact import TraceFile, compare_exact
+from tidegauge.compare.exact_load import trace_files
+from tidegauge.compare.exact_types import ExactComparison
+from tidegauge.compare.load import Source
+from tidegauge.compare.run import compare
+from tidegauge.compare.rungs import FLOAT_SQNR_DB, Rungs, Seen, decide
+from tidegauge.compare.traces import DeviceTensor, Reader, device_tensors
+from tidegauge.compare.types import Comparison, Culprit, Finding
+from tidegauge.errors import TidegaugeError
+from tidegauge.tidl import trace_names
+
+#: Tensors looked at to tell floats of a float network from codes that were dumped as floats.
+_LOOKED_AT = 4
+_FLOAT = (
+    "The traces of {} are of a network compiled as float (tensor_bits 32): they are the 32-bit rung and say nothing "
+    "about quantisation or the board."
+)
+
+
+def compare_rungs(
+    device: Source,
+    host: Source | None = None,
+    host_float: Source | None = None,
+    *,
+    min_coverage: float = 0.8,
+    baseline: Baseline | None = None,
+) -> Comparison:
+    """The comparison of the highest rung that is there, with the verdict on all of them in `rungs` and `exact`.
+
+    A float network is taken as the 32-bit rung wherever it was given. Raises `TidegaugeError`.
+    """
+    notes: list[str] = []
+    sides: list[Source | None] = [device, host]
+    for place, source in enumerate(sides):
+        if source is None or not is_float_network(source.tensors):
+            continue
+        notes.append(_FLOAT.format(source.subject.source))
+        if host_float is not None:
+            raise TidegaugeError(
+                f"{source.subject.source} and {host_float.subject.source} are both of a network compiled as float",
+                "give one of them as --host-float, and the 8 or 16 bit runs as --host and --device",
+            )
+        host_float, sides[place] = source, None
+    if host_float is not None and not is_float_network(host_float.tensors):
+        raise TidegaugeError(
+            f"{host_float.subject.source} is not of a network compiled as float (tensor_bits 32)",
+            "give it as --host, or compile with tensor_bits=32",
+        )
+    board, emulation = sides
+    exact = _exact(emulation, board, min_coverage) if emulation is not None and board is not None else None
+    answers: dict[str, Comparison] = {}
+    for name, source in (("host_float", host_float), ("host", emulation), ("device", board)):
+        if source is not None:
+            source.tensors = codes_of_floats(source) if name != "host_float" else source.tensors
+            answers[name] = compare(source, min_coverage=min_coverage, baseline=baseline if name == "device" else None)
+    rungs = decide(
+        _seen(answers.get("host_float"), floats=True), _seen(answers.get("host")), _seen(answers.get("device")), exact
+    )
+    rungs = msgspec.structs.replace(rungs, notes=tuple(notes))
+    return _join(answers, rungs, exact)
+
+
+def _exact(host: Source, device: Source, min_coverage: float) -> ExactComparison:
+    ours, theirs = ([TraceFile(t.file, t.size, t.read) for t in side.tensors if t.file] for side in (host, device))
+    labels = (host.subject.source, device.subject.source)
+    return compare_exact(ours, theirs, device.subgraphs, labels=labels, min_coverage=min_coverage)
+
+
+def _join(answers: dict[str, Comparison], rungs: Rungs, exact: ExactComparison | None) -> Comparison:
+    main = next(answers[name] for name in ("device", "host", "host_float") if name in answers)
+    codes = {answer.exit_code for answer in answers.values()} | ({exact.exit_code} if exact is not None else set())
+    code: Literal[0, 1, 3] = 3 if 3 in codes else 1 if rungs.enters or main.exit_code == 1 else 0
+    findings = [Finding("float_network", "note", note) for note in rungs.notes]
+    seconds = round(sum(answer.seconds for answer in answers.values()), 3)
+    return msgspec.structs.replace(
+        main, exit_code=code, rungs=rungs, exact=exact, findings=(*main.findings, *findings), seconds=seconds
+    )
+
+
+def _seen(answer: Comparison | None, floats: bool = False) -> Seen | None:
+    if answer is None:
+        return None
+    inputs = {layer.index for layer in answer.layers if layer.matched == "input"}
+    wrong = [f.sentence for f in answer.findings if f.kind == "input_range"]
+    wrong += [c.sentence for c in answer.culprits if c.index in inputs]
+    return Seen(
+        source=answer.subject.source,
+        culprits=tuple(
+            c.layer for c in answer.culprits if c.index not in inputs and not (floats and _rounding(answer, c))
+        ),
+        input_wrong=wrong[0] if wrong else "",
+        input_seen=any(answer.layers[i].cumulative is not None for i in inputs),
+        enough=answer.coverage.share >= answer.coverage.minimum,
+        diffuse=any(f.kind == "accumulated_error" for f in answer.findings),
+        outputs={output.name: output.metrics.sqnr_db for output in answer.outputs},
+    )
+
+
+def _rounding(answer: Comparison, culprit: Culprit) -> bool:
+    """Whether a float layer differs no more than another order of additions makes it."""
+    local = answer.layers[culprit.index].local
+    return local is not None and local.sqnr_db is not None and local.sqnr_db >= FLOAT_SQNR_DB
+
+
+# --- what a folder of traces is ----------------------------------------------------------------------------------
+
+
+def other_run(source: Source, folder: Path, tempdir: Path | None = None) -> Source:
+    """The same model and input with the traces of another run. The tables: those of `tempdir`, of a tempDir beside the
+    traces, else the source's own. Of two dumps in one folder the PC's is taken. Raises `TidegaugeError`."""
+    files = trace_files(folder)
+    if not files:
+        raise TidegaugeError(f"{folder} has no trace files (*tidl_trace*)", "give the folder that holds the traces")
+    own = [f for f in files if (parsed := trace_names.parse(f.file)) is not None and parsed.cpu is None]
+    files = own or files
+    place = tempdir or locate_tempdir(folder)
+    tables = read_tempdir(place) if place is not None else source.subgraphs
+    readers: dict[str, Reader] = {f.file: f.read for f in files if f.read is not None}
+    tensors, findings = device_tensors({f.file: f.size for f in files}, readers, {}, tables)
+    subject = msgspec.structs.replace(source.subject, source=str(folder), bundle_id=None, device=None, created=None)
+    return dataclasses.replace(
+        source,
+        subject=subject,
+        tensors=tensors,
+        subgraphs=tables,
+        outputs={},
+        findings=findings,
+        tracing_changed_output=None,
+    )
+
+
+def is_float_network(tensors: Sequence[DeviceTensor]) -> bool:
+    """Whether the traces are of a network compiled with tensor_bits 32: floats only, and not codes written as floats.
+
+    TIDL's tables then say scale 1 and the range 0 to 0, or there are none of this compile.
+    """
+    there = [t for t in tensors if t.read is not None and t.status == "ok"]
+    if not there or any(t.source != "float" for t in there):
+        return False
+    tabled = [t for t in there if t.table is not None]
+    return not tabled or not all(_on_grid(t) for t in tabled[:_LOOKED_AT])
+
+
+def _on_grid(tensor: DeviceTensor) -> bool:
+    """Whether all values are codes over the table's scale."""
+    if tensor.table is None or tensor.dtype != "float32":
+        return False
+    scaled = np.asarray(tensor.codes(), np.float64) * tensor.table.scale
+    return bool(np.isfinite(scaled).all() and (np.abs(scaled - np.rint(scaled)) < 0.01).all())
+
+
+def codes_of_floats(source: Source) -> list[DeviceTensor]:
+    """`_float.bin` files of a quantised run, where there is no `.y`, turned back into codes. Elsewhere as they are."""
+    return [_as_codes(t) if t.status == "ok" and t.table is not None and _on_grid(t) else t for t in source.tensors]
+
+
+def _as_codes(tensor: DeviceTensor) -> DeviceTensor:
+    encoding = tensor.table
+    if encoding is None:
+        raise ValueError(f"{tensor.name} has no table")
+
+    def read() -> Any:
+        values = np.asarray(tensor.codes(), np.float64)
+        low, high = encoding.code_range
+        codes = np.clip(np.rint(values * encoding.scale) + encoding.zero_point, low, high)
+        return np.ascontiguousarray(codes.astype(np.dtype(encoding.dtype).newbyteorder("<")).view(np.uint8))
+
+    size = tensor.count * np.dtype(encoding.dtype).itemsize
+    return dataclasses.replace(
+        tensor,
+        read=read,
+        size=size,
+        dtype=encoding.dtype,
+        scale=encoding.scale,
+        zero_point=encoding.zero_point,
+        source=tensor.table_source,
+        table=None,
+    )
