@@ -27,10 +27,11 @@ def command() -> None:
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 @click.option("--quick", is_flag=True, help="Fewer streams: seconds instead of minutes, with wider errors.")
 @click.option("--seed", type=int, default=1, show_default=True)
-def _detectors(json_file: Path | None, quick: bool, seed: int) -> None:
+@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core.")
+def _detectors(json_file: Path | None, quick: bool, seed: int, jobs: int) -> None:
     """Simulate run lengths and delays of the detectors, side by side with others."""
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
-    report = detectors.evaluate(quick=quick, seed=seed, progress=lambda text: click.echo(text, err=True))
+    report = detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=lambda text: click.echo(text, err=True))
     if json_file is not None:
         write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
     show(console, report)

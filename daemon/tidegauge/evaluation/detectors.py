@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from tidegauge.evaluation import delay, healthy, peers
-from tidegauge.evaluation.figures import Report
+from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation.streams import makers
 
 
-def evaluate(quick: bool, seed: int, progress: Callable[[str], None] = lambda text: None) -> Report:
-    """`progress` is told what is measured next. Quick: a tenth of the streams, the same code."""
-    report = Report(seed, quick, [], peers.not_run())
-    progress("delays")
-    report.figures += delay.evaluate(1000 if quick else 10_000, seed)
-    progress("healthy streams")
+class Part(NamedTuple):
+    """A part that needs nothing of another: `run(*arguments)`."""
+
+    name: str
+    run: Callable[..., list[Figure]]
+    arguments: tuple[object, ...]
+
+
+def parts(quick: bool, seed: int) -> list[Part]:
+    """Quick: a small part of the streams, the same code."""
     size = healthy.Size(100, 8, 12, 1440, (1 / 100, 1 / 200), 5) if quick else healthy.Size()
-    report.figures += healthy.evaluate(size, seed)
-    progress("side by side")
-    beside = peers.Size(4, 1500, 1440, 6, 1500) if quick else peers.Size()
-    report.figures += peers.evaluate(beside, seed)
+    beside = peers.Size(4, 1500, 1440, 6, 4000) if quick else peers.Size()
+    return [
+        Part("delays", delay.evaluate, (1000 if quick else 10_000, seed)),
+        *(Part(f"healthy: {kind}", healthy.evaluate, (kind, size, seed)) for kind in makers(healthy.M0)),
+        *(Part(f"side by side: {kind}", peers.false_alarms, (kind, beside, seed)) for kind in peers.HEALTHY),
+        *(Part(f"side by side, changed: {kind}", peers.delays, (kind, beside, seed)) for kind in peers.CHANGING),
+    ]
+
+
+def evaluate(quick: bool, seed: int, jobs: int = 0, progress: Callable[[str], None] = lambda text: None) -> Report:
+    """`jobs`: processes, 0 for one a core. `progress` is told which part is done. Figures do not depend on `jobs`."""
+    chosen = parts(quick, seed)
+    report = Report(seed, quick, [], peers.not_run())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=context) as pool:
+        running = [(part, pool.submit(part.run, *part.arguments)) for part in chosen]
+        for part, future in running:
+            report.figures += future.result()
+            progress(f"{part.name}: done")
     return report

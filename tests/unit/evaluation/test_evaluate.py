@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from math import inf, nan
 from pathlib import Path
 
@@ -41,23 +42,31 @@ def test_exit_code_json_and_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_small_run_of_the_real_simulations() -> None:
     size = healthy.Size(streams=8, boards=2, repeats=3, samples=300, alphas=(1 / 20,), years=0)
-    figures = healthy.evaluate(size, 1)
-    assert {figure.name for figure in figures} == set(healthy.makers(0.05))
-    assert all(np.isfinite(figure.value) for figure in figures)
-    assert figures == healthy.evaluate(size, 1)  # repeatable
+    for kind in healthy.makers(0.05):
+        figures = healthy.evaluate(kind, size, 1)
+        assert {figure.name for figure in figures} == {kind}
+        assert all(np.isfinite(figure.value) for figure in figures)
+    assert figures == healthy.evaluate(kind, size, 1)  # repeatable
+
+
+def test_every_part_can_be_sent_to_another_process() -> None:
+    for quick in (True, False):
+        parts = detectors.parts(quick, 1)
+        assert len(parts) == 1 + len(healthy.makers(0.05)) + len(peers.HEALTHY) + len(peers.CHANGING)
+        assert all(pickle.loads(pickle.dumps(part)) == part for part in parts)  # noqa: S301
 
 
 def test_a_year_of_sticky_streams() -> None:
     rng = np.random.default_rng(1)
-    make = healthy.makers(0.05)["AR(0.9)"][1]
+    make = healthy.makers(0.05)["sticky scenes, smooth"][1]
     learned = healthy.Learned(np.array([0.08]), np.array([500]), 0)
-    (limit, accepted) = healthy._years("AR(0.9)", make, learned, healthy.Size(years=1), rng)
+    (limit, accepted) = healthy._years("sticky", make, learned, healthy.Size(years=1), rng)
     assert limit.goal == accepted.goal == 1.0
     assert accepted.value == 0 and "0 in 1 years" in accepted.note
 
 
 def test_delays_meet_their_goals() -> None:
-    figures = delay.evaluate(1000, 2)
+    figures = delay.evaluate(500, 2)
     assert [figure for figure in figures if figure.met is False] == []
     assert sum(figure.met is True for figure in figures) == 5
     bounds = [figure.value for figure in figures if figure.name.startswith("bound")]
@@ -87,7 +96,9 @@ def test_what_is_not_installed_is_said() -> None:
 
 def test_side_by_side_on_the_same_streams() -> None:
     size = peers.Size(streams=2, samples=400, acceptance=200, delays=2, longest=500)
-    figures = [figure for figure in peers.evaluate(size, 1) if "normal-score" in figure.name or "Tide" in figure.name]
-    assert len({figure.group for figure in figures}) == 5 + 6
+    healthy_figures = peers.false_alarms("AR(0.5)", size, 1)
+    assert len(healthy_figures) == len(peers.peers()) + 1
+    assert {figure.group for figure in healthy_figures} == {healthy_figures[0].group}
+    figures = peers.delays("beta", size, 1)
     found = next(f for f in figures if f.group == "samples until 50% disagreement is found, beta" and "Tide" in f.name)
     assert 5 <= found.value <= 60
