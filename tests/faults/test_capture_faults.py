@@ -1,0 +1,131 @@
+"""Captures that are cut off, hang or are refused: nothing is left behind, the pipeline comes back, reasons are told."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from faults.small_board import HERE, INFERENCES, SmallBoard, frames_go_on, metrics, wait_for
+from tidegauge.agent.capture import STEPS
+from tidegauge.bundles.reader import read_manifest
+from tidegauge.virtualboard.state import BoardState, update
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> SmallBoard:
+    return SmallBoard(tmp_path, virtual=True)
+
+
+#: Another process that holds TI's runtime, as far as its mapped files tell.
+MAP_LIBRARY = (
+    "import mmap, sys, time; file = open(sys.argv[1], 'rb');"
+    " held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); time.sleep(90)"
+)
+
+
+def refused(reason: str) -> str:
+    return f'tidegauge_captures_refused_total{{reason="{reason}"}}'
+
+
+def killed_at(board: SmallBoard, step: str) -> None:
+    """Kill the agent in this step of a capture; a new one must find and leave everything in order."""
+    config = board.configure(capture={"per_cause_hour": 5})
+    update(board.folder / "vb", trace_op_seconds=0.02)  # a dump that is still under way when the agent dies
+    with board.remote_log():
+        with board.running(str(HERE / "killed_agent.py"), str(config), step, log="killed.log") as agent:
+            url = board.url(agent)
+            wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+            board.tidegauge("agent", "capture")
+            assert agent.wait(60) == -signal.SIGKILL
+        with board.agent(config) as agent:
+            url = board.url(agent)
+            frames_go_on(url)
+            assert not list((board.state / "work").glob("*"))
+            assert not list(board.traces.iterdir())
+            assert BoardState.load(board.folder / "vb").trace_write_level == 0
+            assert json.loads((board.state / "state.json").read_text())["capturing"] == ""
+            done = board.tidegauge("agent", "capture")
+            assert done.returncode == 0, done.stderr + board.log()
+    assert not list((board.state / "spool" / "incoming").iterdir())
+    assert not list(board.traces.iterdir())
+    assert "Traceback" not in board.log()
+
+
+def test_killed_while_the_traces_are_written(board: SmallBoard) -> None:
+    killed_at(board, "tracing")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "tracing"])
+def test_killed_at_each_other_step(board: SmallBoard, step: str) -> None:
+    killed_at(board, step)
+
+
+def test_a_traced_run_that_hangs_fails_and_the_pipeline_is_proven_again(board: SmallBoard) -> None:
+    config = board.configure(capture={"timeout": 4.0}, runtime={"kill_timeout": 0.5})
+    update(board.folder / "vb", trace_op_seconds=0.3)
+    with board.remote_log() as server, board.agent(config) as agent:
+        url = board.url(agent)
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        with board.running(
+            "-m", "tidegauge", "agent", "capture", "--state", str(board.state), log="capture.log"
+        ) as capture:
+            wait_for(lambda: list(board.traces.iterdir()), 60, "a trace being written")
+            server.kill()  # from now on every file operation of the C7x waits for ever
+            assert capture.wait(90) == 4
+        assert "capture failed" in board.log("capture.log")
+        assert "gave no answer in 4 s" in board.log("capture.log")
+        assert metrics(url)['tidegauge_captures_total{result="failed"}'] == 1
+        assert metrics(url)['tidegauge_accelerator_suspect{model="tiny"}'] == 0
+        frames_go_on(url)
+        assert BoardState.load(board.folder / "vb").trace_write_level == 0
+        assert not list(board.traces.iterdir())
+        assert not list((board.state / "work").iterdir())
+
+
+def test_each_refusal_is_named_and_counted(board: SmallBoard) -> None:
+    veto, library = board.folder / "veto", board.folder / "libvx_tidl_rt.so"
+    library.write_bytes(bytes(4096))
+    config = board.configure(capture={"veto_file": str(veto), "room_mib": 100_000_000})
+
+    def ask(reason: str, said: str) -> None:
+        done = board.tidegauge("agent", "capture")
+        assert done.returncode == 4
+        assert said in done.stderr
+        assert metrics(url)[refused(reason)] == 1
+
+    with board.agent(config) as agent:
+        url = board.url(agent)
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        veto.touch()
+        ask("veto", "capture.veto_file")
+        veto.unlink()
+        ask("space", "capture.room_mib")
+    config = board.configure()
+    with board.agent(config) as agent:
+        url = board.url(agent)
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        ask("no_server", "none is running")
+        with board.remote_log():
+            with board.running("-c", "import time; time.sleep(90)", board.remote_log_text, log="other.log"):
+                ask("several_servers", "2 are running")
+            with board.running("-c", MAP_LIBRARY, str(library), log="other.log") as client:
+                wait_for(lambda: str(library) in Path(f"/proc/{client.pid}/maps").read_text(), 20, "mapped library")
+                ask("other_client", f"pid {client.pid}")
+            done = board.tidegauge("agent", "capture")
+            assert done.returncode == 0, done.stderr
+            ask("rate", "capture.per_cause_hour")
+    [bundle] = (board.state / "spool" / "bundles").iterdir()
+    manifest = read_manifest(bundle)
+    assert manifest.cause.detector == "operator"
+    assert {key: manifest.cause.evidence[key] for key in manifest.cause.evidence if key.startswith("traces_")} == {
+        "traces_missing": 0.0,
+        "traces_truncated": 0.0,
+        "traces_unexpected": 0.0,
+    }
+    state = json.loads((board.state / "state.json").read_text())
+    assert sum(state["traces"]["files"].values()) == sum(trace.size for trace in manifest.traces)
