@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard import artifacts as files
-from tidegauge.virtualboard import partition, proto_file
+from tidegauge.virtualboard import bias_calibration, partition, proto_file
 from tidegauge.virtualboard.artifacts import Compiled
 from tidegauge.virtualboard.calibration import Ranges, calibrate, float_session
 from tidegauge.virtualboard.execution import Twin
@@ -159,6 +159,9 @@ def _compile(
         nodes=len(part.nodes),
         twin=twin.SerializeToString(deterministic=True),
     )
+    if options.accuracy_level == 1 and options.calibration_iterations and options.tensor_bits != 32:
+        network = bias_calibration.correct(twin, part.model, network, tensors, options.calibration_iterations)
+        weights = bias_calibration.biases(twin, weights)
     net = encode(network)
     missing = {name for name in _asked(options) if name not in tensors.addressable()}
     compiled = Compiled(

@@ -64,7 +64,7 @@ _DEFAULT: dict[str, float] = {
     "requantise": 1.0,
 }
 _COUNTS: frozenset[Kind] = frozenset({"nan", "channel_swap", "shear", "tiny"})
-_MATRIX_LAYERS = ("TIDL_ConvolutionLayer", "TIDL_InnerProductLayer")
+MATRIX_LAYERS = ("TIDL_ConvolutionLayer", "TIDL_InnerProductLayer")
 MIN_BAND_HEIGHT = 8
 
 
@@ -155,7 +155,7 @@ def _shape_reason(kind: Kind, layer: TwinLayer) -> str | None:
 
 
 def _inside(network: TwinNetwork, kind: Kind, layer: TwinLayer) -> str | None:
-    if layer.kind not in _MATRIX_LAYERS:
+    if layer.kind not in MATRIX_LAYERS:
         return "it is no convolution and no inner product"
     if kind == "bias" and layer.name not in biased(network.twin):
         return "it has no bias that makes a difference of one code"

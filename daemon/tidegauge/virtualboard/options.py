@@ -73,11 +73,12 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `tensor_bits` 32: float, for host emulation only. `quantization_scale_type` 0: one symmetric scale a tensor; 1: the
     same, a power of two; 4: one weight scale a channel, and zero points for 8-bit activations of both signs.
-    `calibration_frames`: at most so many frames are used. `calibration_iterations`, `accuracy_level`: accepted, without
-    effect. `deny_list_layer_name`: nodes, by name or output, that stay on the CPU, and so cut the network into
-    sub-graphs. `quant_params_proto_path`: a file of ranges, scales and zero points, written where there is none, else
-    read instead of calibrating. `high_resolution_optimization` 1: large convolutions are super-tiled, so that their
-    traces are written once a tile, in full size each time. `ignored`: keys of `from_tidl` that are none of these.
+    `calibration_frames`: at most so many frames are used. `calibration_iterations`: of bias calibration, at
+    `accuracy_level` 1 (0, unlike TIDL's 50: none). `deny_list_layer_name`: nodes, by name or output, that stay on the
+    CPU, and so cut the network into sub-graphs. `quant_params_proto_path`: a file of ranges, scales and zero points,
+    written where there is none, else read. `high_resolution_optimization` 1: large convolutions are super-tiled, so
+    that their traces are written once a tile, in full size each time. `ignored`: keys of `from_tidl` that are none of
+    these.
     """
 
     tensor_bits: Literal[8, 16, 32] = 8
@@ -85,7 +86,7 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params_16bit_names_list: tuple[str, ...] = ()
     quantization_scale_type: Literal[0, 1, 4] = 0
     calibration_frames: int = 20
-    calibration_iterations: int = 50
+    calibration_iterations: int = 0
     accuracy_level: Literal[0, 1, 2, 9] = 1
     deny_list_layer_name: tuple[str, ...] = ()
     quant_params_proto_path: str = ""
@@ -93,9 +94,9 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("calibration_frames", "calibration_iterations"):
-            if getattr(self, name) < 1:
-                raise TidegaugeError(f"advanced_options:{name} is {getattr(self, name)}", "ask for one or more")
+        for name, least in (("calibration_frames", 1), ("calibration_iterations", 0)):
+            if getattr(self, name) < least:
+                raise TidegaugeError(f"advanced_options:{name} is {getattr(self, name)}", f"ask for {least} or more")
 
     @classmethod
     def from_tidl(cls, options: Mapping[str, object]) -> CompileOptions:

@@ -21,7 +21,9 @@ from tidegauge.cli.virtualboard import command
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import artifacts as artifact_rules
 from tidegauge.tidl import layer_info, offload, svg, tensor_table, trace_names
+from tidegauge.virtualboard.calibration import float_session
 from tidegauge.virtualboard.compiler import compile_model
+from tidegauge.virtualboard.execution import Twin
 from tidegauge.virtualboard.failures import Failure
 from tidegauge.virtualboard.faults import Fault, eligible_layers
 from tidegauge.virtualboard.network import load_all, load_artifacts
@@ -277,3 +279,23 @@ def test_super_tiled_layers_are_written_once_a_tile(
     names = [(path, trace_names.parse(path.name)) for path in traces.iterdir()]
     (single,) = [path for path, name in names if name is not None and name.data_id == layer.data_id]
     assert single.read_bytes() == whole[-1]
+
+
+def test_bias_calibration_takes_the_mean_error_away(enhancer: Path, calibration: Frames, tmp_path: Path) -> None:
+    def mean_error(name: str, **options: int) -> tuple[float, float]:
+        chosen = CompileOptions(calibration_frames=4, **options)
+        report = compile_model(enhancer, tmp_path / name, calibration, chosen)
+        network = load_artifacts(tmp_path / name)
+        twin, session = Twin(network), float_session(onnx.load(enhancer), ["conv3_out"])
+        errors = []
+        for frame in calibration:
+            codes = twin.run(frame, ["conv3_out"])["conv3_out"]
+            difference = network.layer("conv3_out").quant.values(codes) - session.run(["conv3_out"], frame)[0]
+            errors.append(difference.mean(axis=(0, 2, 3)))
+        return float(np.abs(np.mean(errors, axis=0)).max()), report.sqnr_db["enhanced"]
+
+    plain, plain_sqnr = mean_error("plain")
+    corrected, corrected_sqnr = mean_error("corrected", calibration_iterations=4)
+    assert corrected < plain / 3
+    assert corrected_sqnr > plain_sqnr - 0.5
+    assert mean_error("simple", calibration_iterations=4, accuracy_level=0) == (plain, plain_sqnr)
