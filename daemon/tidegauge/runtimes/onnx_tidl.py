@@ -5,6 +5,8 @@ Source: edgeai-tidl-tools examples/osrt_python (call shapes), onnxrt_ep.cpp and 
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from tidegauge.profile import Profile
 from tidegauge.runtimes import artifact_folder, onnx_specs
 from tidegauge.runtimes.checks import checked_inputs, checked_outputs, model_path
 from tidegauge.runtimes.errors import RuntimeFault
+from tidegauge.runtimes.listener import Listener
 from tidegauge.runtimes.loading import attribute, exceptions_of, is_virtual, load_module, require_library
 from tidegauge.runtimes.session import Array, Offload
 from tidegauge.tensors import TensorSpec
@@ -36,7 +39,8 @@ class OnnxTidlSession:
     def __init__(self, profile: Profile, module: str = "", debug_level: int = 0) -> None:
         """Raises RuntimeFault: package, provider, library, model or artifacts missing, or TIDL's create failed.
 
-        A session that TI's runtime has silently moved to the CPU opens all the same; `offload()` tells.
+        NotOffloaded where the runtime says on stdout that it has fallen back to the CPU, which it tells no other way;
+        one that is silent even there opens all the same, and `offload()` tells.
         """
         ort = _provider_module(module)
         self._faults = exceptions_of(ort)
@@ -104,15 +108,22 @@ class OnnxTidlSession:
         options = attribute(ort, "SessionOptions")()
         # The optimisation level stays the runtime's own: allowedNode.txt counts the nodes of that optimised graph.
         options.log_severity_level = 3
+        listener = Listener(sys.stdout)
         try:
-            return attribute(ort, "InferenceSession")(
-                str(path),
-                providers=[offload.TIDL_PROVIDER, CPU_PROVIDER],
-                provider_options=[self.options, {}],
-                sess_options=options,
-            )
+            with contextlib.redirect_stdout(listener):
+                session = attribute(ort, "InferenceSession")(
+                    str(path),
+                    providers=[offload.TIDL_PROVIDER, CPU_PROVIDER],
+                    provider_options=[self.options, {}],
+                    sess_options=options,
+                )
         except self._faults as error:
             raise RuntimeFault(f"TIDL can't open {path}: {error}", _LOG) from error
+        if (told := offload.fallback_told(listener.heard)) is not None:
+            raise NotOffloaded(f"not offloaded: the runtime moved {path} to the CPU ({told})", _LOG)
+        if hasattr(session, "disable_fallback"):
+            session.disable_fallback()  # a run that fails must fail, not go on by itself on the CPU
+        return session
 
 
 def _provider_module(module: str) -> Any:

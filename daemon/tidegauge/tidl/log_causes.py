@@ -105,7 +105,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], LogCause], ...] = tuple(
             r"provider 'TIDL\w+Provider' is not in available provider|Unknown Provider Type: TIDL",
             LogCause.STOCK_RUNTIME,
         ),
-        (r"EP Error .* when using |Falling back to \[", LogCause.CPU_FALLBACK),
+        (r"EP Error:? .{0,2000}? using |Falling back to \[", LogCause.CPU_FALLBACK),
         (r"cannot open shared object file", LogCause.LIBRARY_MISSING),
         (r"compiled using NumPy 1|module compiled against (?:A[BP]I|api) version", LogCause.NUMPY_ABI),
         (r"numpy\S* failed to import|_ARRAY_API not found", LogCause.NUMPY_ABI),

@@ -32,6 +32,18 @@ def subgraphs(benchmark: Mapping[str, int]) -> tuple[str, ...]:
     )
 
 
+def fallback_told(printed: str) -> str | None:
+    """Why ONNX Runtime has left TIDL, from what its Python code printed while it opened a session; else None.
+
+    Its words are `EP Error {reason} when using {providers}`, then `Falling back to {providers} and retrying.`
+    """
+    lines = [line.strip() for line in printed.splitlines()]
+    if not any(line.startswith("Falling back to ") for line in lines):
+        return None
+    reasons = [line for line in lines if line.startswith("EP Error")]
+    return reasons[0][:300] if reasons else "it gives no reason"
+
+
 def prove_onnx(providers: Sequence[str], benchmark: Mapping[str, int], *, virtual: bool = False) -> Offload:
     """From `get_providers()` and `get_TI_benchmark_data()` after a run. Raises NotOffloaded."""
     if not providers or providers[0] != TIDL_PROVIDER:

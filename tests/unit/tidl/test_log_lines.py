@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidegauge.tidl.log_causes import Milestone, OffloadCount, Progress, milestone, offload_count, progress
-from tidegauge.tidl.offload import NotOffloaded, prove_onnx, prove_tflite
+from tidegauge.tidl.offload import NotOffloaded, fallback_told, prove_onnx, prove_tflite
 from tidegauge.tidl.remote_log import LogCause, LogLine, cause, parse
 
 
@@ -158,3 +158,15 @@ def test_a_delegate_without_work_is_no_offload() -> None:
         prove_tflite(["CONV_2D"], STAMPS)
     with pytest.raises(NotOffloaded, match="processing"):
         prove_tflite(["DELEGATE"], {"ts:run_start": 1})
+
+
+def test_what_onnx_runtime_prints_when_it_leaves_tidl() -> None:
+    words = (
+        "*** EP Error ***\nEP Error TIDL_populateOptions failed when using ['TIDL']\n"
+        "Falling back to ['CPU'] and retrying.\n"
+    )
+    assert fallback_told(words) == "EP Error TIDL_populateOptions failed when using ['TIDL']"
+    assert fallback_told("Falling back to ['CPU'] and retrying.") == "it gives no reason"
+    assert fallback_told("EP Error x\n") is None
+    assert fallback_told("") is None
+    assert cause("EP Error: boom using ['TIDLExecutionProvider']") is LogCause.CPU_FALLBACK
