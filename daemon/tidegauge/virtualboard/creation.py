@@ -69,6 +69,9 @@ def create(watch: BoardWatch, artifacts: Path, subgraph: str, level: int) -> Cre
     wait_while_blocked(watch)
     zeros = state.failing("zeros_after_failed_create") is not None
     try:
+        if state.failing("no_shared_memory") is not None:
+            say("APP_LOG: ERROR: Unable to map memory @ 0xa2000000 of size 3288576 bytes !!!")
+            raise _failed()
         _check_descriptor(artifacts, subgraph, state)
         _check_version(artifacts, subgraph, folder, state)
         network = load(artifacts / f"{subgraph}_tidl_net.bin")
@@ -87,6 +90,12 @@ def create(watch: BoardWatch, artifacts: Path, subgraph: str, level: int) -> Cre
     _set_globals(folder, state, subgraph, level)
     _plant_stale(watch, network, subgraph, level)
     return Created(network, subgraph, number)
+
+
+def refuse_invoke() -> NoReturn:
+    """A run that fails and says so."""
+    say("TIDL_RT_OVX: ERROR: OpenVX graph execution failed")
+    raise Fail("TIDL Compute Invoke Failed.")
 
 
 def _failed() -> Fail:

@@ -63,6 +63,9 @@ class Device:
         self._layer_lines(hangs)
         if hangs:
             creation.hang(self._watch.folder, "run")
+        still = state.failing("invoke_fails")
+        if still is not None and self._runs >= still:
+            creation.refuse_invoke()
         start = time.monotonic()
         level = tracing.write_level(self._level) if state.target == "host" else state.trace_write_level
         faults = state.faults

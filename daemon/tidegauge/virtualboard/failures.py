@@ -22,6 +22,8 @@ FailureName = Literal[
     "abort_missing_library",
     "hang_in_create",
     "hang_in_run",
+    "invoke_fails",
+    "no_shared_memory",
     "size_mismatch",
     "version_mismatch",
     "out_of_heap",
@@ -34,6 +36,7 @@ FailureName = Literal[
     "stale_traces",
     "trace_leak",
     "traces_change_result",
+    "trace_too_large",
 ]
 FAILURE_NAMES: tuple[FailureName, ...] = get_args(FailureName)
 
@@ -91,6 +94,18 @@ MODES: dict[FailureName, Mode] = {
         "runs of a session that still succeed",
         0,
         "tiovx vx_kernel.h: TIVX_DEFAULT_KERNEL_TIMEOUT is VX_TIMEOUT_WAIT_FOREVER",
+    ),
+    "invoke_fails": Mode(
+        "a run ends with `TIDL Compute Invoke Failed.`, an exception that is no RuntimeError",
+        "runs of a session that still succeed",
+        0,
+        "tidl_execution_provider.cc:611 of TI's ORT 1.15",
+    ),
+    "no_shared_memory": Mode(
+        "the carve-outs are missing or the process isn't root: memory can't be mapped, the create fails",
+        None,
+        0,
+        "AM62A FAQ of Processor SDK 11.1 (overlay left out of name_overlays)",
     ),
     "size_mismatch": Mode(
         "the runtime is of another release than the artifacts: the descriptor has the wrong size",
@@ -159,6 +174,12 @@ MODES: dict[FailureName, Mode] = {
         "share of the codes",
         0.05,
         "none known: a check of the comparison between a traced and a plain run",
+    ),
+    "trace_too_large": Mode(
+        "the C7x has too little scratch memory for a large trace: the log says so, the file is missing",
+        "bytes that fit",
+        16384,
+        "TIDL's debug trace: `In sufficient Memory to write Traces`",
     ),
 }
 

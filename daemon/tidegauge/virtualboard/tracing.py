@@ -51,7 +51,12 @@ def dump(folder: Path, subgraph: str, network: TwinNetwork, tensors: Mapping[str
         codes = tensors[layer.name]
         remote_log.append(folder, scale_line(layer, codes))
         for kind in kinds(layer, state.trace_write_level):
-            files.write(target / file_name(layer, subgraph, kind), content(layer, codes, kind), layer.tiles)
+            data, limit = content(layer, codes, kind), state.failing("trace_too_large")
+            if limit is not None and len(data) > limit:
+                sizes = f"requested size is : {len(data)}, allocated size : {limit:.0f}"
+                remote_log.append(folder, f"In sufficient Memory to write Traces, {sizes}")
+                continue
+            files.write(target / file_name(layer, subgraph, kind), data, layer.tiles)
 
 
 def dump_on_host(

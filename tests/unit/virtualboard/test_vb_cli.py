@@ -18,6 +18,8 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import trace_names
 from tidegauge.tidl.remote_log import parse
 from tidegauge.virtualboard import remote_log
+from tidegauge.virtualboard.core import CoreState, Held
+from tidegauge.virtualboard.failures import MODES, Failure
 from tidegauge.virtualboard.state import BoardState
 
 Tensors = dict[str, np.ndarray]
@@ -103,6 +105,38 @@ def test_init_and_inject(tmp_path: Path, artifacts: Path, monkeypatch: pytest.Mo
     assert BoardState.load(folder).faults[0].layer == "relu1"
     assert call("inject").exit_code == 0
     assert BoardState.load(folder).faults == ()
+
+
+def test_failures_heap_and_reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, traces = tmp_path / "board", tmp_path / "tmp"
+    traces.mkdir()
+    assert call("init", folder, "--trace-folder", traces, "--fail", "slow:3", "--fail", "semaphore_held").exit_code == 0
+    monkeypatch.setenv("TIDEGAUGE_VIRTUALBOARD", str(folder))
+    assert BoardState.load(folder).failures == (Failure("slow", 3), Failure("semaphore_held"))
+    said = call("inject", "relu1:gain:2", "--fail", "version_mismatch:0x20240719", "--fail", "semaphore_held").stdout
+    assert said == "1 faults, 2 failures\n"
+    assert BoardState.load(folder).failing("version_mismatch") == 0x20240719
+    with pytest.raises(TidegaugeError, match="there is no failure 'melt'"):
+        call("inject", "--fail", "melt")
+    assert len(BoardState.load(folder).failures) == 2  # nothing changes where something is wrong
+    listed = json.loads(call("failures", "--json").stdout)
+    assert [mode["name"] for mode in listed] == list(MODES)
+
+    gone = Held(0, 1 << 22, 5, 1000, 2000)  # a pid that no process has
+    CoreState(created=1, leaked_bytes=24, hung="run", sessions=(gone,)).save(folder)
+    said = call("heap").stdout
+    assert f"C7x heap: {(112 << 20) - 1024} of {112 << 20} bytes free, 24 leaked by creates" in said
+    assert "dead: lost until reboot" in said
+    assert "the C7x hangs since a run" in said
+    (traces / "C7x_1_tidl_trace_subgraph_0_0001_0001_0001_00001_00001_00001x00001.y").write_bytes(b"1")
+    (traces / "other.txt").write_text("stays")
+    assert call("reboot").exit_code == 0
+    assert CoreState.load(folder) == CoreState()
+    assert [failure.name for failure in BoardState.load(folder).failures] == ["version_mismatch"]
+    assert [path.name for path in traces.iterdir()] == ["other.txt"]
+    assert call("inject").exit_code == 0
+    healed = BoardState.load(folder)
+    assert (healed.faults, healed.failures) == ((), ())
 
 
 def test_the_remote_log_process(board: Path) -> None:

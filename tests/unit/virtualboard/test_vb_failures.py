@@ -17,12 +17,13 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.tidl import offload
+from tidegauge.tidl import offload, trace_names
 from tidegauge.tidl import remote_log as log_lines
 from tidegauge.tidl.remote_log import LogCause
 from tidegauge.virtualboard import core, remote_log
 from tidegauge.virtualboard.core import CoreState
 from tidegauge.virtualboard.failures import FAILURE_NAMES, MODES, Failure, FailureName, parse
+from tidegauge.virtualboard.network import load_artifacts
 from tidegauge.virtualboard.state import BoardState, fail, reboot
 from unit.virtualboard import vb_client
 from unit.virtualboard.vb_client import PROVIDERS, open_session
@@ -403,6 +404,35 @@ def test_traces_that_change_the_result(
     fail(board, [Failure("traces_change_result")])
     traced = open_session(enhancer, artifacts, 3).run(None, picture)[0]
     assert 0 < np.abs(traced - plain).max() < 0.1
+
+
+def test_a_trace_that_is_too_large_is_missing(
+    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
+) -> None:
+    fail(board, [Failure("trace_too_large", 6000)])
+    open_session(enhancer, artifacts, 3).run(None, picture)
+    missing = [layer for layer in load_artifacts(artifacts).tensors() if layer.name in ("relu1", "relu2")]
+    names = [name for name in (trace_names.parse(path.name) for path in trace_files(board)) if name is not None]
+    assert names
+    assert not {layer.data_id for layer in missing} & {name.data_id for name in names}
+    assert all(path.stat().st_size <= 6000 for path in trace_files(board))
+    assert LogCause.TRACE_MEMORY in causes(board)
+
+
+def test_a_run_that_fails_and_a_board_without_its_overlay(
+    board: Path, enhancer: Path, artifacts: Path, picture: Tensors, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = open_session(enhancer, artifacts)
+    fail(board, [Failure("invoke_fails", 1)])
+    session.run(None, picture)
+    with pytest.raises(Fail, match=r"TIDL Compute Invoke Failed\."):
+        session.run(None, picture)
+    fail(board, [Failure("no_shared_memory")])
+    with pytest.raises(Fail):
+        open_session(enhancer, artifacts)
+    assert log_lines.cause(capfd.readouterr().out) is LogCause.SHARED_MEMORY
+    fail(board, [])
+    session.run(None, picture)
 
 
 def test_the_text_form() -> None:
