@@ -21,9 +21,6 @@ class Notifier:
     def __init__(self, environment: Mapping[str, str]) -> None:
         path = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + path[1:] if path.startswith("@") else path
-        self._socket: socket.socket | None = None
-        if self._address:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         usec, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
         ours = pid in ("", str(os.getpid()))
         #: Seconds between two pings, 0 for none.
@@ -48,9 +45,10 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:
-        if self._socket is None:
+        if not self._address:
             return
         try:
-            self._socket.sendto(message.encode(), self._address)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(message.encode(), self._address)
         except OSError as error:
             log.warning("systemd can't be told %s: %s", message.partition("=")[0], error)
