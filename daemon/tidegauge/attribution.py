@@ -7,6 +7,7 @@ detector.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -127,3 +128,80 @@ def _paired(seen: Observables) -> Verdict:
     if not seen.input_drift:
         return UNREACHED
     return RECALIBRATE if seen.saturation else MIXED
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """Samples of one kind of input (light context, confidence, number of objects): how many, and their mean loss."""
+
+    samples: int
+    loss: float
+
+
+class Decomposition(msgspec.Struct, frozen=True):
+    """Terms that add up to the change of the mean loss since acceptance.
+
+    `input_mix`: kinds of input have become more or less frequent. `device`: the loss has changed within kinds.
+    `unknown`: what kinds that acceptance never saw add; `unknown_share` is their share of the samples now.
+    """
+
+    input_mix: float
+    device: float
+    unknown: float
+    unknown_share: float
+
+    @property
+    def total(self) -> float:
+        return self.input_mix + self.device + self.unknown
+
+
+def decompose(accepted: Mapping[str, Bin], now: Mapping[str, Bin]) -> Decomposition:
+    """Split the change of the mean loss: Σ (w − wᵣ)·eᵣ, Σ w·(e − eᵣ) over kinds seen at acceptance, and the rest.
+
+    In the form of Cai, Namkoong, Yadlowsky, "Diagnosing model performance under distribution shift", arXiv 2303.02011.
+    Raises ValueError for no samples on either side.
+    """
+    before = sum(each.samples for each in accepted.values())
+    after = sum(each.samples for each in now.values())
+    if before < 1 or after < 1:
+        raise ValueError("no samples to tell the input mix from the device")
+    mix = device = unknown = share = 0.0
+    for name in sorted(accepted.keys() | now.keys()):
+        old, new = accepted.get(name), now.get(name)
+        weight = new.samples / after if new is not None else 0.0
+        if old is None or old.samples == 0:
+            unknown += weight * (new.loss if new is not None else 0.0)
+            share += weight
+            continue
+        mix += (weight - old.samples / before) * old.loss
+        device += weight * (new.loss - old.loss) if new is not None and new.samples else 0.0
+    return Decomposition(mix, device, unknown, share)
+
+
+Replay = Literal["not_reproducible", "artifacts_or_silicon", "quantisation", "as_float", "undecided"]
+REPLAYS: dict[Replay, str] = {
+    "not_reproducible": "The same input gives another answer each time, or another than it gave live: suspect memory, "
+    "buffers or heat.",
+    "artifacts_or_silicon": "The device repeats its answer, and the emulator of the same artifacts gives another: "
+    "suspect the artifacts' copy on the board, the SDK's version or the silicon.",
+    "quantisation": "The device does what the emulator of the same artifacts does, and both are far from float: "
+    "recalibrate, or give the layer that is named more bits.",
+    "as_float": "The device repeats its answer, and it is close to float: nothing is wrong with this input.",
+    "undecided": "The device repeats its answer; without the emulator's, the artifacts can't be told from the device.",
+}
+
+
+def judge_replay(live: str, again: Sequence[str], emulator: str | None, near_float: bool) -> Replay:
+    """What the same input shows when it is run again on the device; digests of outputs.
+
+    `emulator`: of the same artifacts, where it can be run and is bit-exact for the SDK. `near_float`: whether the live
+    answer is within what acceptance allows. Raises ValueError where nothing was run again.
+    """
+    if not again:
+        raise ValueError("nothing was run again")
+    if any(digest != live for digest in again):
+        return "not_reproducible"
+    if emulator is not None and emulator != live:
+        return "artifacts_or_silicon"
+    if near_float:
+        return "as_float"
+    return "undecided" if emulator is None else "quantisation"

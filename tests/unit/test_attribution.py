@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tidegauge.attribution import Observables, attribute
+from tidegauge.attribution import REPLAYS, Bin, Observables, attribute, decompose, judge_replay
 
 ANY = (False, True)
 
@@ -101,3 +103,64 @@ def test_what_was_never_accepted_is_not_said_to_have_been() -> None:
     assert "accepted answer" not in from_start.sentence
     assert "first frame" in from_start.sentence
     assert "accepted answer" in later.sentence
+
+
+def test_more_night_is_input_mix_and_not_the_device() -> None:
+    accepted = {"day": Bin(900, 0.02), "night": Bin(100, 0.20)}
+    found = decompose(accepted, {"day": Bin(50, 0.02), "night": Bin(50, 0.20)})
+    assert found.device == pytest.approx(0)
+    assert found.input_mix == pytest.approx(0.4 * 0.20 - 0.4 * 0.02)
+    assert found.unknown_share == 0
+
+
+def test_a_device_that_is_worse_in_every_light_is_the_device() -> None:
+    accepted = {"day": Bin(900, 0.02), "night": Bin(100, 0.20)}
+    found = decompose(accepted, {"day": Bin(90, 0.12), "night": Bin(10, 0.30)})
+    assert (found.input_mix, found.device) == (pytest.approx(0), pytest.approx(0.1))
+
+
+def test_what_acceptance_never_saw_accuses_nobody() -> None:
+    found = decompose({"day": Bin(900, 0.02)}, {"day": Bin(75, 0.02), "snow": Bin(25, 0.4)})
+    assert found.device == pytest.approx(0)
+    assert (found.unknown, found.unknown_share) == (pytest.approx(0.1), 0.25)
+    with pytest.raises(ValueError, match="no samples"):
+        decompose({"day": Bin(0, 0.0)}, {"day": Bin(1, 0.0)})
+
+
+some_bins = st.dictionaries(
+    st.sampled_from("abcd"), st.builds(Bin, st.integers(1, 100), st.floats(0, 1)), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(some_bins, some_bins)
+def test_the_terms_add_up_to_the_change(accepted: dict[str, Bin], now: dict[str, Bin]) -> None:
+    means = [
+        sum(b.samples * b.loss for b in part.values()) / sum(b.samples for b in part.values())
+        for part in (accepted, now)
+    ]
+    assert decompose(accepted, now).total == pytest.approx(means[1] - means[0], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("again", "emulator", "near_float", "expected"),
+    [
+        (["a", "a", "b"], "a", True, "not_reproducible"),
+        (["b", "b", "b"], "b", False, "not_reproducible"),
+        (["a", "a", "a"], "c", False, "artifacts_or_silicon"),
+        (["a", "a", "a"], "a", False, "quantisation"),
+        (["a", "a", "a"], "a", True, "as_float"),
+        (["a"], None, False, "undecided"),
+    ],
+)
+def test_running_it_again_tells_where_to_look(
+    again: list[str], emulator: str | None, near_float: bool, expected: str
+) -> None:
+    found = judge_replay("a", again, emulator, near_float)
+    assert found == expected
+    assert REPLAYS[found]
+
+
+def test_nothing_run_again_decides_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        judge_replay("a", [], None, True)

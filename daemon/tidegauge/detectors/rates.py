@@ -8,6 +8,7 @@ import msgspec
 
 from tidegauge.detectors.betting import bets
 from tidegauge.detectors.bounds import binomial_log_pmf
+from tidegauge.detectors.windows import INTERVAL, LEVEL
 
 YEAR = 365.25 * 86400.0
 #: A larger α would make the guarantee empty: fewer than a hundred observations between false alarms.
@@ -57,4 +58,27 @@ def _growth(m0: float, bet: float, share: float, count: int) -> float:
         return log1p(bet * (share - m0))
     return sum(
         exp(binomial_log_pmf(hits, count, share)) * log1p(bet * (hits / count - m0)) for hits in range(count + 1)
+    )
+
+
+class ClassRate(msgspec.Struct, frozen=True):
+    """False alarms a year of one part of the stack, at most; `severity` as in verdicts."""
+
+    part: str
+    severity: str
+    per_year: float
+
+
+def stack_rates(false_alarms_per_year: float = 1.0, contexts: int = 1) -> tuple[ClassRate, ...]:
+    """False alarms a year on a healthy board, by part; those of one severity add up at most (Boole's inequality).
+
+    Invariants and known answers have none: a healthy device's output is finite, varies, and repeats its bits.
+    `contexts` are light contexts with a reference of input features; each is judged once a day at most.
+    """
+    return (
+        ClassRate("invariants", "critical", 0.0),
+        ClassRate("known answer", "critical", 0.0),
+        ClassRate("loss", "critical", false_alarms_per_year),
+        ClassRate("nmse", "critical", false_alarms_per_year),
+        ClassRate("input drift", "warning", contexts * LEVEL * YEAR / INTERVAL),
     )

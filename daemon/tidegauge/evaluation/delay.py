@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 
 from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
-from tidegauge.detectors.rates import alpha_for
+from tidegauge.detectors.rates import alpha_for, stack_rates
 from tidegauge.evaluation.figures import Figure
 from tidegauge.evaluation.run_length import run_lengths
 from tidegauge.evaluation.streams import Bernoulli, Beta, Maker
@@ -46,7 +46,18 @@ def evaluate(streams: int, seed: int) -> list[Figure]:
             figures.append(Figure(group, f"{kind}: mean", float(runs.mean()), "observations"))
         bound = log(1 / alpha) / divergence(share, M0)
         figures.append(Figure(group, "bound ln(1/α)/KL, losses of 0 and 1", bound, "observations"))
-    return [*figures, _known_answer(rng)]
+    return [*figures, _known_answer(rng), *_stack()]
+
+
+def _stack() -> list[Figure]:
+    """The promise for all detectors of a board together, with four light contexts."""
+    rates = stack_rates(contexts=4)
+    group = "false alarms a year of the whole stack, at most (computed)"
+    figures = [Figure(group, f"{each.part}, {each.severity}", each.per_year, "a year") for each in rates]
+    for severity in ("critical", "warning"):
+        total = sum(each.per_year for each in rates if each.severity == severity)
+        figures.append(Figure(group, f"all {severity}", total, "a year"))
+    return figures
 
 
 def _known_answer(rng: np.random.Generator) -> Figure:

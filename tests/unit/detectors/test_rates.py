@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidegauge.detectors.betting import BettingDetector
-from tidegauge.detectors.rates import alpha_for, detection
+from tidegauge.detectors.rates import alpha_for, detection, stack_rates
 
 
 def test_one_false_alarm_a_year_at_one_sample_a_minute() -> None:
@@ -51,3 +51,9 @@ def test_dependent_samples_in_a_block_count_less() -> None:
 def test_what_is_within_the_limit_is_never_found() -> None:
     assert detection(0.05, 1e-6, 1, 60, 0.05).hours == inf
     assert detection(0.05, 1e-6, 1, 60, 0.0).observations == inf
+
+
+def test_the_whole_stack_has_its_rate_by_class() -> None:
+    rates = stack_rates(1.0, contexts=3)
+    assert sum(each.per_year for each in rates if each.severity == "critical") == 2
+    assert sum(each.per_year for each in rates if each.severity == "warning") == pytest.approx(3)
