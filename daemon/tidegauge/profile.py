@@ -81,7 +81,12 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One model: its name, its runtime, its files (paths relative to the profile's own folder)."""
+    """One model: its name, its runtime, its files (paths relative to the profile's own folder).
+
+    `graph_optimization` of ONNX Runtime, as at the compile: allowedNode.txt counts the nodes of the optimised graph, so
+    that with another level the wrong nodes would run on the accelerator. "default" is the runtime's own, as in TI's
+    examples.
+    """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
     runtime: Literal["onnx", "tflite"]
@@ -89,3 +94,4 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifacts: str
     preprocess: Preprocess
     output: Output
+    graph_optimization: Literal["default", "disabled", "basic", "extended", "all"] = "default"

@@ -35,7 +35,7 @@ def attribute(module: Any, name: str) -> Any:
         return getattr(module, name)
     except AttributeError as error:
         cure = "set runtime.module to a module with the call shapes of TI's runtime, or leave it empty"
-        raise RuntimeFault(f"module {module.__name__} has no {name}", cure) from error
+        raise RuntimeFault(f"module {getattr(module, '__name__', module)} has no {name}", cure) from error
 
 
 def is_virtual(module: Any) -> bool:

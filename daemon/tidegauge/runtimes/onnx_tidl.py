@@ -27,6 +27,13 @@ CPU_PROVIDER = "CPUExecutionProvider"
 LIBRARY = "libtidl_onnxrt_EP.so"
 _LOG = "read the worker's log and the remote log for the reason; do not retry in a loop, each failed start leaks"
 
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
 # TI's provider keeps its options in one object of the process: the last session opened decides for all of them.
 _open_sessions: weakref.WeakSet[OnnxTidlSession] = weakref.WeakSet()
 
@@ -48,6 +55,7 @@ class OnnxTidlSession:
         path, folder = model_path(profile), Path(profile.artifacts)
         artifact_folder.require("onnx", folder)
         self.options = {"artifacts_folder": str(folder), "debug_level": str(debug_level)}
+        self._level = profile.graph_optimization
         self._refuse_mixed_options()
         self._session: Any = self._create(ort, path)
         self._ran = False
@@ -106,8 +114,11 @@ class OnnxTidlSession:
 
     def _create(self, ort: Any, path: Path) -> Any:
         options = attribute(ort, "SessionOptions")()
-        # The optimisation level stays the runtime's own: allowedNode.txt counts the nodes of that optimised graph.
         options.log_severity_level = 3
+        # allowedNode.txt counts the nodes of the graph as it was optimised at the compile.
+        if self._level != "default":
+            levels = attribute(ort, "GraphOptimizationLevel")
+            options.graph_optimization_level = attribute(levels, _LEVELS[self._level])
         listener = Listener(sys.stdout)
         try:
             with contextlib.redirect_stdout(listener):

@@ -100,6 +100,7 @@ def draft(
         ),
         "dtype": tensor.raw_dtype,
     }  # fmt: skip
+    values.sources["graph_optimization"] = "no file tells it; correct it where the compile set a level"
     values.sources |= dict.fromkeys(("preprocess.width", "preprocess.height", "preprocess.dtype"), "io_1.bin")
     output = {
         "name": values.take("output.name", "--output", *_output(told, descriptors)),
@@ -210,8 +211,7 @@ def to_toml(made: Draft) -> str:
     head = ["# A model profile, written by `tidegauge profile`. Paths are relative to this file's folder."]
     head += [f"# Look at: {warning}." for warning in made.warnings]
     tree = msgspec.to_builtins(made.profile)
-    if made.profile.output.kind == "raw":  # a raw tensor has no colours and no range
-        tree["output"] = {key: tree["output"][key] for key in ("name", "kind", "step")}
+    tree["output"] = {key: value for key, value in tree["output"].items() if f"output.{key}" in made.sources}
     rows = [_row(key, value, made.sources.get(key, "")) for key, value in tree.items() if not isinstance(value, dict)]
     for table in (Preprocess, Output):
         name = table.__name__.lower()

@@ -244,3 +244,15 @@ def test_a_dark_scene_is_no_failed_create(tflite_profile: Profile, fake_tflite: 
     assert proof is not None
     assert proof.nodes == 1
     session.close()
+
+
+@pytest.mark.parametrize(("told", "level"), [("disabled", 0), ("all", 99)])
+def test_the_graph_is_optimised_as_at_the_compile(onnx_profile: Profile, fake_onnx: Any, told: Any, level: int) -> None:
+    open_device(msgspec.structs.replace(onnx_profile, graph_optimization=told), ONNX).close()
+    options = fake_onnx.calls[0][1][1]["sess_options"]
+    assert vars(options) == {"log_severity_level": 3, "graph_optimization_level": level}
+
+
+def test_a_level_that_the_runtime_lacks_is_told(onnx_profile: Profile, fake_onnx: Any) -> None:
+    with pytest.raises(RuntimeFault, match="has no ORT_ENABLE_BASIC"):
+        open_device(msgspec.structs.replace(onnx_profile, graph_optimization="basic"), ONNX)
