@@ -25,6 +25,7 @@ from tidegauge.tidl.inspection import Inspection, inspect, network_differences
 #: Columns where the output is a file or a pipe.
 _PIPE_WIDTH = 160
 _LARGEST = 64 << 20
+_LARGEST_SUM = 512 << 20
 _MOST_FILES = 20_000
 #: Where the files of one compile or run lie, seen from the folder that is given.
 _PLACES = ("", "artifacts", "tempDir", "artifacts/tempDir", "traces")
@@ -37,6 +38,16 @@ class _Files:
         self.sizes: dict[str, int] = {}
         self.contents: dict[str, bytes] = {}
         self.logs: dict[str, bytes] = {}
+        self._sum = 0
+
+    def _require_room(self, path: Path, role: str, size: int) -> None:
+        """Raises TidegaugeError where a text would be read in part, or all together would fill the memory."""
+        if role not in ("net", "io") and size > _LARGEST:
+            cure = "give only its end: tail -c 60M FILE > end.log" if role == "log" else "this is no file of a compile"
+            raise TidegaugeError(f"{path} has {size} bytes, more than {_LARGEST}", cure)
+        self._sum += min(size, _limit(role))
+        if self._sum > _LARGEST_SUM:
+            raise TidegaugeError(f"the files up to {path} have more than {_LARGEST_SUM} bytes", "give a smaller folder")
 
     def add(self, name: str, path: Path, *, log: bool = False) -> None:
         """Raises TidegaugeError for a file that can't be read."""
@@ -48,6 +59,7 @@ class _Files:
                 return
             if named is None and not log and not _is_log(path.name):
                 return
+            self._require_room(path, named.role if named else "log", size)
             with path.open("rb") as file:
                 data = file.read(_limit(named.role if named else "log"))
         except OSError as error:

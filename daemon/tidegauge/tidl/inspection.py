@@ -69,7 +69,8 @@ class _Reader:
         self.findings: list[Finding] = []
         self.read: dict[tuple[str, str], object] = {}
         self.roles: dict[tuple[str, str], str] = {}
-        for path in sorted(contents, key=lambda path: (path.count("/"), path)):
+        # Of two pictures the svg is taken: its text is known.
+        for path in sorted(contents, key=lambda path: (path.endswith(".html"), path.count("/"), path)):
             named = file_names.identify(path.rsplit("/", 1)[-1])
             if named is not None:
                 self.roles.setdefault((named.role, named.subgraph), path)
@@ -164,7 +165,7 @@ def _network(reader: _Reader, name: str, timed: tuple[csv_tables.LayerCycles, ..
     descriptor = reader.bytes_of("io", name, io_descriptor.parse)
     graph = reader.text_of("netlog", name, netlog.parse)
     rows = reader.text_of("layer_info", name, layer_info.parse) or ()
-    picture = reader.text_of("picture", name, tensor_table.from_svg) or ()
+    picture = _picture(reader, name)
     proto = reader.text_of("proto", "", _proto) or ()
     io = tensor_table.from_io_descriptor(descriptor) if descriptor else ()
     table = tensor_table.merge(svg=picture, proto=proto, io=io, layers=rows)
@@ -184,6 +185,19 @@ def _network(reader: _Reader, name: str, timed: tuple[csv_tables.LayerCycles, ..
         giga_macs=graph.giga_macs if graph else None,
         layers=_layers(reader, name, graph, table, timed) if graph or rows or picture else (),
     )
+
+
+def _picture(reader: _Reader, name: str) -> tuple[TensorInfo, ...]:
+    """The tensors of the svg. The html of releases from 11.1 on is read as far as it carries the same lines."""
+    before = len(reader.findings)
+    picture = reader.text_of("picture", name, tensor_table.from_svg) or ()
+    path = reader.roles.get(("picture", name), "")
+    if path.endswith(".html") and len(reader.findings) > before:
+        del reader.findings[before:]
+        problem = "this html does not carry the svg's lines, so no scale is taken from it"
+        cure = "give the quantisation proto of the compile beside it: it holds the same scales"
+        reader.findings.append(Finding(path, problem, cure, fatal=False))
+    return picture
 
 
 def _proto(text: str) -> tuple[TensorInfo, ...]:

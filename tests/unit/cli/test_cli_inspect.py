@@ -167,6 +167,14 @@ def test_what_is_nothing_of_tidl_s(tmp_path: Path) -> None:
         assert answer.exception.cure
 
 
+def test_a_log_is_never_read_in_part(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"")
+    os.truncate(tmp_path / "x.log", (64 << 20) + 1)
+    answer = run(str(tmp_path))
+    assert isinstance(answer.exception, TidegaugeError)
+    assert "tail -c" in answer.exception.cure
+
+
 def test_markup_and_escapes_in_files_do_not_reach_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("VX_ZONE_ERROR: \x1b[31m[red]boom\x07\n")
     told = run(str(tmp_path))

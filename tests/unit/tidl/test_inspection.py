@@ -109,6 +109,20 @@ def test_damage_is_found_and_the_rest_is_read(contents: dict[str, bytes]) -> Non
     assert found.networks[0].layers[2].scale == pytest.approx(601.966187)
 
 
+def test_html_is_read_as_far_as_it_carries_the_lines(contents: dict[str, bytes]) -> None:
+    svg, html = "tempDir/subgraph_0_tidl_net.bin.svg", "tempDir/subgraph_0_tidl_net.bin.html"
+    rest = {name: data for name, data in contents.items() if name != svg}
+
+    def layer(files: dict[str, bytes]) -> tuple[str, str, list[bool]]:
+        found = inspect({name: len(data) for name, data in files.items()}, files)
+        told = [finding.fatal for finding in found.findings if finding.file == html]
+        return found.networks[0].picture, found.networks[0].layers[2].source, told
+
+    assert layer(rest | {html: contents[svg]}) == ("html", "svg", [])
+    assert layer(rest | {html: b"<html>another form</html>"}) == ("html", "proto", [False]), "unknown is not damaged"
+    assert layer(contents | {html: b"<html>another form</html>"}) == ("svg", "svg", [])
+
+
 def test_a_mix_of_two_compiles_is_found(contents: dict[str, bytes]) -> None:
     svg = contents["tempDir/subgraph_0_tidl_net.bin.svg"].replace(b"tensorScale=601.966187", b"tensorScale=300.983093")
     mixed = contents | {"tempDir/subgraph_0_tidl_net.bin.svg": svg}
