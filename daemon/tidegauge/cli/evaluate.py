@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import groupby
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegauge.evaluation import detectors
-from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation.figures import Report, goal, markdown
 from tidegauge.files import write_durably
 
 _LOG_WIDTH = 140
@@ -25,15 +24,18 @@ def command() -> None:
 
 @command.command("detectors")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
 @click.option("--quick", is_flag=True, help="Fewer streams: seconds instead of minutes, with wider errors.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core.")
-def _detectors(json_file: Path | None, quick: bool, seed: int, jobs: int) -> None:
+def _detectors(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int) -> None:
     """Simulate run lengths and delays of the detectors, side by side with others."""
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     report = detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=lambda text: click.echo(text, err=True))
     if json_file is not None:
         write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
+    if tables is not None:
+        write_durably(tables, markdown(report).encode())
     show(console, report)
     if report.missed:
         sys.exit(1)
@@ -41,20 +43,15 @@ def _detectors(json_file: Path | None, quick: bool, seed: int, jobs: int) -> Non
 
 def show(console: Console, report: Report) -> None:
     """One table a group."""
-    for group, figures in groupby(sorted(report.figures, key=lambda each: _order(report, each)), lambda f: f.group):
+    for group, figures in report.groups().items():
         table = Table(title=group, title_justify="left", box=None, pad_edge=False)
-        for column, justify in (("", "left"), ("measured", "right"), ("goal", "right"), ("", "left"), ("", "left")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        for column in ("", "measured", "goal", ""):
+            table.add_column(column, justify="right" if column == "measured" else "left")
         for each in figures:
-            goal = "" if each.goal is None else f"{'≥' if each.relation == '>=' else '≤'} {each.goal:.4g}"
-            verdict = {True: "met", False: "[bold red]MISSED[/]", None: ""}[each.met]
-            table.add_row(each.name, f"{each.value:.4g} {each.unit}", goal, verdict, each.note)
+            words = goal(each).replace("MISSED", "[bold red]MISSED[/]")
+            table.add_row(each.name, f"{each.value:.4g} {each.unit}", words, each.note)
         console.print(table)
         console.print()
     for row in report.not_run:
         console.print(f"{row.group}: {row.name}: {row.reason}")
     console.print(f"{len(report.missed)} of {sum(f.goal is not None for f in report.figures)} goals missed")
-
-
-def _order(report: Report, figure: Figure) -> int:
-    return next(index for index, each in enumerate(report.figures) if each.group == figure.group)

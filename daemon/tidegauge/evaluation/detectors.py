@@ -28,6 +28,7 @@ def parts(quick: bool, seed: int) -> list[Part]:
     return [
         Part("delays", delay.evaluate, (1000 if quick else 10_000, seed)),
         *(Part(f"healthy: {kind}", healthy.evaluate, (kind, size, seed)) for kind in makers(healthy.M0)),
+        Part("block lengths", healthy.block_lengths, (20 if quick else 200, seed)),
         *(Part(f"side by side: {kind}", peers.false_alarms, (kind, beside, seed)) for kind in peers.HEALTHY),
         *(Part(f"side by side, changed: {kind}", peers.delays, (kind, beside, seed)) for kind in peers.CHANGING),
     ]

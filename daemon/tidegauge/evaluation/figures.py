@@ -48,3 +48,29 @@ class Report(msgspec.Struct):
     @property
     def missed(self) -> list[Figure]:
         return [figure for figure in self.figures if figure.met is False]
+
+    def groups(self) -> dict[str, list[Figure]]:
+        """Figures by group, in the order in which groups first appeared."""
+        found: dict[str, list[Figure]] = {}
+        for figure in self.figures:
+            found.setdefault(figure.group, []).append(figure)
+        return found
+
+
+def goal(figure: Figure) -> str:
+    """Its goal, and whether it is met, in words; empty without one."""
+    if figure.goal is None:
+        return ""
+    sign = "≥" if figure.relation == ">=" else "≤"
+    return f"{sign} {figure.goal:.4g} {'met' if figure.met else 'MISSED'}"
+
+
+def markdown(report: Report) -> str:
+    """The tables of the documentation."""
+    lines = []
+    for group, figures in report.groups().items():
+        lines += [f"**{group[0].upper()}{group[1:]}**", "", "| | measured | goal | |", "|---|---|---|---|"]
+        lines += [f"| {f.name} | {f.value:.4g} {f.unit} | {goal(f)} | {f.note} |" for f in figures]
+        lines.append("")
+    lines += [f"{row.group}: {row.name}: {row.reason}" for row in report.not_run]
+    return "\n".join(lines)

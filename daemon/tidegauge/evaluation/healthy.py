@@ -34,11 +34,11 @@ class Size(msgspec.Struct, frozen=True):
     """
 
     streams: int = 2000
-    boards: int = 100
-    repeats: int = 15
+    boards: int = 50
+    repeats: int = 12
     samples: int = 1440
     alphas: tuple[float, ...] = (1 / 100, 1 / 1000)
-    years: int = 300
+    years: int = 100
 
 
 class Learned(NamedTuple):
@@ -145,4 +145,18 @@ def _years(name: str, make: Maker, learned: Learned, size: Size, rng: np.random.
         years = float((runs * blocks).sum()) * GAP / YEAR
         group = f"false alarms a stream-year at the product's α, {kind}"
         figures.append(Figure(group, name, alarms / years, "a year", 1.0, "<=", f"{alarms} in {years:.0f} years"))
+    return figures
+
+
+def block_lengths(streams: int, seed: int) -> list[Figure]:
+    """What the block does: sticky losses of 0 and 1 (correlation time 18) at the limit, by its length. No goals."""
+    rng = np.random.default_rng((seed, 400))
+    make = makers(M0)["sticky scenes, 0 or 1"][1]
+    figures = []
+    for alpha in (1 / 100, 1 / 1000):
+        for length in (1, 3, 20, 60, 180):
+            blocks = np.full(streams, length, np.int64)
+            runs = run_lengths(make(streams, rng), blocks, np.full(streams, M0), alpha, round(CUT / alpha))
+            group = f"run length at the limit by block, sticky scenes, 0 or 1, 1/α = {1 / alpha:.0f}"
+            figures.append(Figure(group, f"blocks of {length}", float(runs.mean() * alpha), "1/α"))
     return figures

@@ -30,11 +30,11 @@ CHANGES = (0.5, 0.2)
 class Size(msgspec.Struct, frozen=True):
     """`streams` of `samples` each, after an acceptance of `acceptance` samples. `delays`: streams for each delay."""
 
-    streams: int = 24
-    samples: int = 10_000
+    streams: int = 8
+    samples: int = 5000
     acceptance: int = 1440
-    delays: int = 40
-    longest: int = 12_000
+    delays: int = 16
+    longest: int = 6000
 
 
 class Peer(Protocol):

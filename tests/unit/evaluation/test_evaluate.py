@@ -32,9 +32,12 @@ def test_a_figure_is_met_by_its_own_relation() -> None:
 def test_exit_code_json_and_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: float, code: int) -> None:
     report = Report(7, True, [Figure("runs", "beta", value, "1/α", 0.8)], [NotRun("runs", "River", "not installed")])
     monkeypatch.setattr(detectors, "evaluate", lambda **_: report)
-    found = CliRunner().invoke(cli.command, ["detectors", "--json", str(tmp_path / "figures.json")])
+    found = CliRunner().invoke(
+        cli.command, ["detectors", "--json", str(tmp_path / "figures.json"), "--markdown", str(tmp_path / "t.md")]
+    )
     assert found.exit_code == code
     assert ("MISSED" in found.output) == bool(code)
+    assert f"| beta | {value} 1/α | ≥ 0.8 {'MISSED' if code else 'met'} |" in (tmp_path / "t.md").read_text()
     assert "not installed" in found.output
     assert f"{code} of 1 goals missed" in found.output
     assert msgspec.json.decode((tmp_path / "figures.json").read_bytes(), type=Report) == report
@@ -52,7 +55,7 @@ def test_small_run_of_the_real_simulations() -> None:
 def test_every_part_can_be_sent_to_another_process() -> None:
     for quick in (True, False):
         parts = detectors.parts(quick, 1)
-        assert len(parts) == 1 + len(healthy.makers(0.05)) + len(peers.HEALTHY) + len(peers.CHANGING)
+        assert len(parts) == 2 + len(healthy.makers(0.05)) + len(peers.HEALTHY) + len(peers.CHANGING)
         assert all(pickle.loads(pickle.dumps(part)) == part for part in parts)  # noqa: S301
 
 
