@@ -6,16 +6,24 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 
 from tidegauge.bundles.archive import export_bundle
 from tidegauge.bundles.manifest import Cause, Inventory, Manifest, StoredFile
 from tidegauge.bundles.writer import BundleWriter
 from tidegauge.cli.inspect import command
+from tidegauge.cli.inspect_view import show
 from tidegauge.clocks import Stamp
 from tidegauge.errors import TidegaugeError
 from tidegauge.profile import Output, Preprocess, Profile
+from tidegauge.tidl import io_descriptor
+from tidegauge.tidl.inspection import inspect
+from tidegauge.tidl.io_descriptor import IoDescriptor, IoInput
 
 ROOT = Path(__file__).parents[3]
 
@@ -181,3 +189,57 @@ def test_markup_and_escapes_in_files_do_not_reach_the_terminal(tmp_path: Path) -
     assert "\x1b[31m" not in told.output
     assert "\x07" not in told.output
     assert "[red]boom" in told.output
+
+
+NETLOG = (
+    "Num of Layer Detected : 2\n 0|TIDL_DataLayer |in | 0|-1| 1| x x | 0 | 0 0 0 0 0 0 | 1 1 1 3 8 8 | 0 |\n"
+    " 2|TIDL_ConvolutionLayer |1 | 0| 1| 1| 1 x x | 2 | 1 1 1 3 8 8 | 1 1 1 12 4 4 | 33 |\nTotal Giga Macs : 13.3\n"
+)
+SVG = (
+    "<svg><title>Layer 2: TIDL_ConvolutionLayer &quot;1&quot;\n [2] numDim=6 dims=[1,1,1,12,4,4]"
+    " elementType=TIDL_SignedChar\n"
+    " min/maxTensorValue=(-1e300,nan)\n tensorScale=2.000\n tensorZeroPoint=0\n</title></svg>"
+)
+FILES: dict[str, bytes] = {
+    "subgraph_0_tidl_net.bin": b"\x21\x08\x25\x20\x04\0\0\0",
+    "subgraph_0_tidl_io_1.bin": io_descriptor.pack(
+        IoDescriptor((IoInput("a", 0, (1, 1, 1, 3, 8, 8), "int8", 1.0, 0),), (), file_size=37256)
+    ),
+    "subgraph_0_tidl_net.bin_netLog.txt": NETLOG.encode(),
+    "subgraph_0_tidl_net.bin.layer_info.txt": b"0 0 in \n2 2 1 \n",
+    "subgraph_0_tidl_net.bin.svg": SVG.encode(),
+    "allowedNode.txt": b"1\n1\n0\n",
+    "onnxrtMetaData.txt": b"numGraphNodes=1\n0:subGraphName=s\n",
+    "run.log": b"|  TIDL Tools Version | 10_00_08_00 |\nInvalid Layer Name  /a/b\n| C7x | 1 | 1 |\n",
+    "tidl_trace_subgraph_0_perf.csv": b"Layer, Layer Cycles,a\n 2, 201, 7,\n Sum of Layer Cycles 201 \n",
+    "param.yaml": b"session:\n  input_mean:\n  - 0.0\npreprocess:\n  crop: 8\n",
+    "model_qparams.prototxt": b'num_layers: 1\nlayers { layer_name: "1" outputs { scale: 2.0 element_type: 1 } }',
+}
+LOG = (
+    b"[C7x_1 ]  4.751024 s: Processing Layer # -    2\n"
+    b"    2   2.00000   0.00000   39.16554 1\nEP Error x when using y\n"
+)
+TRACE = "C7x_1_tidl_trace_subgraph_0_0002_0001_0001_00001_00012_00004x00004.y"
+
+
+def test_the_whole_set_is_read_without_a_complaint() -> None:
+    found = inspect({name: len(data) for name, data in FILES.items()} | {TRACE: 192}, FILES, logs={"x.log": LOG})
+    assert [finding.file for finding in found.findings] == ["run.log"]
+    assert found.traces[0].status == "whole"
+    assert found.networks[0].layers[1].cycles == 201
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_the_files_hold_something_is_printed(data: st.DataObject) -> None:
+    files = dict(FILES)
+    for name in data.draw(st.lists(st.sampled_from(sorted(FILES)), max_size=4)):
+        content = bytearray(files[name])
+        at = data.draw(st.integers(0, len(content)))
+        content[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+        files[name] = bytes(content)
+    log = data.draw(st.binary(max_size=40)) + LOG
+    found = inspect({name: len(body) for name, body in files.items()} | {TRACE: 191}, files, logs={"x.log": log})
+    with Path(os.devnull).open("w") as sink:
+        show(found, Console(file=sink, width=data.draw(st.sampled_from([100, 160]))))
+    msgspec.json.encode(found)
