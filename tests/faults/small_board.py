@@ -174,7 +174,10 @@ class SmallBoard:
             yield process
 
     def tidegauge(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tidegauge", *arguments, "--state", str(self.state)]
+        return self.tidegauge_plain(*arguments, "--state", str(self.state))
+
+    def tidegauge_plain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tidegauge", *arguments]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
 
     def status(self) -> StatusReport:

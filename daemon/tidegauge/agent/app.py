@@ -146,6 +146,7 @@ class Agent:
         self.monitor.begin(identity)
         self.metrics.build.labels(__version__, "unknown").set(1)
         self.server.start()
+        self.control.listen()
         ready = Ready(board.own_pid(), self.server.url, self._results_socket)
         write_durably(self._loaded.state / "agent.json", msgspec.json.encode(ready))
         log.info("metrics on %s", self.server.url)

@@ -51,23 +51,27 @@ class ControlServer:
 
     def __init__(self, folder: Path, operator: Operator, observer: Observer) -> None:
         self._folder, self._operator, self._observer = folder, operator, observer
+        self._socket: socket.socket | None = None
 
-    async def run(self) -> None:
-        sock = self._bind()
-        server = await asyncio.start_unix_server(self._connection, sock=sock, limit=MAX_REQUEST)
-        try:
-            async with server:
-                await server.serve_forever()
-        finally:
-            (self._folder / SOCKET).unlink(missing_ok=True)
-
-    def _bind(self) -> socket.socket:
+    def listen(self) -> None:
+        """From now on commands may come; they are answered once `run` runs."""
         (self._folder / SOCKET).unlink(missing_ok=True)  # of an agent that was killed: one at a time owns the folder
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         with _address(self._folder) as address:
             sock.bind(address)
         (self._folder / SOCKET).chmod(0o600)  # before it listens: nobody is let in earlier
-        return sock
+        sock.listen()
+        self._socket = sock
+
+    async def run(self) -> None:
+        if self._socket is None:
+            self.listen()
+        server = await asyncio.start_unix_server(self._connection, sock=self._socket, limit=MAX_REQUEST)
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            (self._folder / SOCKET).unlink(missing_ok=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
