@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import tidegauge
 from integration.runtimes.tflite_models import relu_chain
@@ -115,6 +116,17 @@ def test_a_delegate_that_claims_nothing(tmp_path: Path, delegate: Path, profile:
     assert "no DELEGATE operator" in str(answer["problem"])
     assert child.log.offload is not None
     assert child.log.offload.nodes == 0
+
+
+def test_the_default_resolver_would_fake_the_proof(profile: Profile) -> None:
+    """The premise of `BUILTIN_WITHOUT_DEFAULT_DELEGATES`: XNNPACK adds a DELEGATE operator without any accelerator."""
+    counts = {}
+    for resolver in (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES):
+        interpreter = Interpreter(profile.model, experimental_op_resolver_type=resolver, num_threads=1)
+        interpreter.allocate_tensors()
+        names = [operator["op_name"] for operator in interpreter._get_ops_details()]
+        counts[resolver] = names.count("DELEGATE")
+    assert counts == {OpResolverType.AUTO: 1, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES: 0}
 
 
 def test_stock_litert_has_no_proof(tmp_path: Path, delegate: Path, profile: Profile) -> None:
