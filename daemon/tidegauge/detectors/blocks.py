@@ -58,6 +58,12 @@ class BlockMean:
         self.reset()
         return mean
 
+    def grow(self, factor: int) -> None:
+        """Make this block and all later ones longer; what it holds is kept. Raises ValueError for a factor below 1."""
+        if factor < 1:
+            raise ValueError(f"a block grows by {factor}")
+        self.length *= factor
+
     def state(self) -> BlockState:
         return BlockState(self.length, self._count, self._total)
 
