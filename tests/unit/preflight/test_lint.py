@@ -176,6 +176,12 @@ def test_a_large_global_pool_and_one_in_squeeze_excite(tmp_path: Path) -> None:
     assert pool in named.cure
 
 
+def test_a_pool_that_scales_another_tensor_is_no_squeeze_excite(tmp_path: Path) -> None:
+    maker = Maker()
+    maker.node("Mul", maker.node("Relu", "x"), maker.node("Sigmoid", maker.node("GlobalAveragePool", "x")))
+    assert rules(lint(maker, tmp_path)) == {"global-pool"}
+
+
 def test_a_global_pool_before_the_classifier_is_another_remark(tmp_path: Path) -> None:
     maker = Maker()
     maker.node("Flatten", maker.node("ReduceMean", "x", axes=[2, 3], keepdims=1))
