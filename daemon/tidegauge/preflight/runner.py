@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,17 +30,51 @@ KILL_GRACE = 2.0
 _TAIL_BYTES = 4096
 
 
+class _Running:
+    """The processes of the checks that are under way, so that they end with the command (Ctrl-C)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._processes.add(process)
+            if self._ended:
+                _kill(process)
+
+    def remove(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._processes.discard(process)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                if process.returncode is None:  # a reaped process's number may be another's
+                    _kill(process)
+
+
 def run_all(modules: Sequence[str], context: Context) -> Iterator[Result]:
-    """The results in the order of `modules`, each as soon as those before it are known."""
+    """The results in the order of `modules`, each as soon as those before it are known.
+
+    Leaving early (Ctrl-C, `close()`) ends the checks that are under way.
+    """
+    running = _Running()
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield from pool.map(lambda module: run_one(module, context), modules)
+        try:
+            yield from pool.map(lambda module: run_one(module, context, running), modules)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            running.end()
 
 
-def run_one(module: str, context: Context) -> Result:
+def run_one(module: str, context: Context, running: _Running | None = None) -> Result:
     """The result of the check in `module`; never raises for what the check does."""
     probe = load(module)
     started = time.monotonic()
-    finding = _excused(probe, context) or _in_child(module, probe, context)
+    finding = _excused(probe, context) or _in_child(module, probe, context, running or _Running())
     seconds = round(time.monotonic() - started, 3)
     return Result(probe.id, probe.title, finding.status, finding.found, finding.cure, seconds)
 
@@ -55,7 +90,7 @@ def _excused(probe: Probe, context: Context) -> Finding | None:
     return None
 
 
-def _in_child(module: str, probe: Probe, context: Context) -> Finding:
+def _in_child(module: str, probe: Probe, context: Context, running: _Running) -> Finding:
     seconds = probe.deadline(context)
     with tempfile.TemporaryFile() as noise:
         process = subprocess.Popen(
@@ -65,17 +100,24 @@ def _in_child(module: str, probe: Probe, context: Context) -> Finding:
             stderr=noise,
             start_new_session=True,
         )
+        running.add(process)
         with process:
             try:
                 answer, _ = process.communicate(msgspec.json.encode(context), timeout=seconds)
             except subprocess.TimeoutExpired:
                 return _hung(process, seconds, _last_line(noise))
+            finally:
+                running.remove(process)
         return _answer(process.returncode, answer, _last_line(noise))
 
 
-def _hung(process: subprocess.Popen[bytes], seconds: float, said: str) -> Finding:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _hung(process: subprocess.Popen[bytes], seconds: float, said: str) -> Finding:
+    _kill(process)
     gone = True
     try:
         process.wait(KILL_GRACE)

@@ -87,3 +87,12 @@ def test_a_check_of_another_place_or_without_its_configuration_is_not_run(probes
     assert run_one("probe_board", virtual).status == "not_applicable"
     assert run_one("probe_virtual", Context()).status == "not_applicable"
     assert "--config" in run_one("probe_needy", Context()).found
+
+
+def test_leaving_early_ends_what_is_under_way(probes: Path) -> None:
+    write(probes, "patient", "os.write(2, b'waiting\\n'); signal.pause()", seconds=600.0)
+    results = run_all(["probe_chatter", "probe_patient", "probe_patient", "probe_patient"], Context())
+    started = time.monotonic()
+    assert next(results).status == "ok"
+    results.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 60
