@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
 
@@ -32,6 +33,29 @@ def _detectors(json_file: Path | None, tables: Path | None, quick: bool, seed: i
     """Simulate run lengths and delays of the detectors, side by side with others."""
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     report = detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=lambda text: click.echo(text, err=True))
+    if json_file is not None:
+        write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
+    if tables is not None:
+        write_durably(tables, markdown(report).encode())
+    show(console, report)
+    if report.missed:
+        sys.exit(1)
+
+
+@command.command("comparison")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
+@click.option("--quick", is_flag=True, help="Fewer cases: a minute or two instead of a quarter of an hour.")
+@click.option("--seed", type=int, help="Draws faults and pictures; without it a new one, which is printed.")
+@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core.")
+def _comparison(json_file: Path | None, tables: Path | None, quick: bool, seed: int | None, jobs: int) -> None:
+    """Put faults drawn at random into networks on the virtual board, and count how often the comparison is right."""
+    from tidegauge.evaluation import comparison  # compiles and runs networks: heavy
+
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    drawn = secrets.randbelow(1 << 31) if seed is None else seed
+    console.print(f"Seed {drawn}. {comparison.conditions()}", markup=False)
+    report = comparison.evaluate(quick, drawn, jobs, progress=lambda text: click.echo(text, err=True))
     if json_file is not None:
         write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
     if tables is not None:

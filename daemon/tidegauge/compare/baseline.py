@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidegauge.compare.types import Comparison
+from tidegauge.compare.types import Comparison, Share
 from tidegauge.errors import TidegaugeError
 
 BASELINE_SCHEMA = 1
@@ -22,17 +22,30 @@ Excess = Annotated[float, Meta(ge=0.0)]
 
 
 class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Largest healthy excess by layer over `runs` healthy comparisons of the model with this SHA-256."""
+    """Largest healthy excess by layer over `runs` healthy comparisons of the model with this SHA-256.
+
+    `codes`, `ones`: the largest healthy shares of codes off by more than one, and by one, of layers that have any.
+    """
 
     model_sha256: str
     runs: Annotated[int, Meta(ge=1)]
     layers: dict[str, Excess]
+    codes: dict[str, Share] = {}
+    ones: dict[str, Share] = {}
     schema: Annotated[int, Meta(ge=1, le=BASELINE_SCHEMA)] = BASELINE_SCHEMA
 
     def limit(self, layer: str) -> float | None:
         """The excess above which a layer is wrong; None for a layer that no healthy run had."""
         healthy = self.layers.get(layer)
         return None if healthy is None else MARGIN * max(1.0, healthy)
+
+    def codes_allowed(self, layer: str) -> float:
+        """The share of codes off by more than one that is no fault."""
+        return min(1.0, MARGIN * self.codes.get(layer, 0.0))
+
+    def ones_allowed(self, layer: str) -> float:
+        """The share of codes off by one that is no fault, on top of the default."""
+        return min(1.0, MARGIN * self.ones.get(layer, 0.0))
 
 
 def learn(answer: Comparison, model_sha256: str, before: Baseline | None = None) -> Baseline:
@@ -45,10 +58,18 @@ def learn(answer: Comparison, model_sha256: str, before: Baseline | None = None)
     if before is not None and before.model_sha256 != model_sha256:
         raise TidegaugeError("the baseline is of another model", "name a new file for this model's baseline")
     layers = dict(before.layers) if before is not None else {}
+    codes = dict(before.codes) if before is not None else {}
+    ones = dict(before.ones) if before is not None else {}
     for layer in answer.layers:
+        if layer.name and layer.codes_off_by_more:
+            codes[layer.name] = max(codes.get(layer.name, 0.0), layer.codes_off_by_more)
+        if layer.name and layer.codes_off_by_one:
+            ones[layer.name] = max(ones.get(layer.name, 0.0), layer.codes_off_by_one)
         if layer.name and layer.excess is not None:
             layers[layer.name] = max(layers.get(layer.name, 0.0), layer.excess)
-    return Baseline(model_sha256, (before.runs if before is not None else 0) + 1, dict(sorted(layers.items())))
+    runs = (before.runs if before is not None else 0) + 1
+    layers, codes, ones = (dict(sorted(table.items())) for table in (layers, codes, ones))
+    return Baseline(model_sha256, runs, layers, codes, ones)
 
 
 def baseline_to_json(baseline: Baseline) -> bytes:

@@ -1,7 +1,7 @@
 """Which regions are wrong by themselves, what that does to the output, why, and what to change.
 
 A region is faulty where its local error exceeds ten times its healthy noise floor (or the limit that a baseline of
-healthy runs sets), or where it is the first to bring
+healthy runs sets), where sixteen codes or more are off by more than one, or where it is the first to bring
 in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
 """
 
@@ -31,6 +31,12 @@ FAULTY = 10.0
 #: A code range that is too narrow is a culprit where it cuts this share of a tensor, visibly moves this share of an
 #: output, and leaves that output this SQNR: to clip a few values is what a calibration is for.
 CLIPPED, CLIPPED_MOVES, CLIPPED_SQNR_DB = 2e-3, 1e-2, 35.0
+#: So many codes off by more than one are no rounding.
+MANY = 16
+#: Share of codes off by one that is no rounding: right integer kernels of others differ in up to 10 % of a tensor
+#: (additions), spread over all channels. In a single channel, and as a number.
+ONES, ONES_CHANNEL, FEW = 0.15, 0.3, 64
+_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"}
 #: How many regions of one run a scheme of weights must explain before it is taken for the compile's.
 _CONFIRMS = 2
 #: More culprits than this are ranked by their excess alone: each effect costs two runs of the network below.
@@ -139,7 +145,39 @@ def _faulty(work: Evaluation, layer: Layer, excess: float | None) -> bool:
         return False
     if layer.status == "non_finite":
         return all(work.by_twin[name].status != "non_finite" for name in layer.reads)
-    return excess is not None and excess > limit(layer) and not _blind(work, layer)
+    if excess is None or _blind(work, layer):
+        return False
+    return excess > limit(layer) or off_codes(work, layer) >= MANY or _rounds_otherwise(work, layer)
+
+
+def off_codes(work: Evaluation, layer: Layer) -> int:
+    """How many codes are off by more than one, beyond what a healthy baseline allows; 0 where they can't be predicted.
+
+    Right arithmetic is never off by more than one code where scales and weights are known.
+    """
+    if layer.off_by_more is None or not _predictable(work, layer):
+        return 0
+    return round(max(0.0, layer.off_by_more - layer.codes_allowed) * layer.tensor.count)
+
+
+def _rounds_otherwise(work: Evaluation, layer: Layer) -> bool:
+    """Whether more codes are off by one than other right kernels give, in the whole tensor or in one channel."""
+    if layer.off_by_one is None or not _predictable(work, layer):
+        return False
+    everywhere = layer.off_by_one - layer.ones_allowed
+    if everywhere > ONES and everywhere * layer.tensor.count >= FEW:
+        return True
+    return layer.worst_channel - layer.ones_allowed > ONES_CHANNEL
+
+
+def _predictable(work: Evaluation, layer: Layer) -> bool:
+    """Whether scales and weights are known well enough to predict every code."""
+    if layer.local is None:
+        return False
+    if "estimate" in (layer.tensor.source, *(work.by_twin[name].tensor.source for name in layer.reads)):
+        return False
+    weighted = bool(_WEIGHTED & set(layer.operators))
+    return not weighted or layer.weights == "as compiled" or (layer.local.excess or 0.0) <= EXPLAINS
 
 
 def limit(layer: Layer) -> float:
@@ -174,8 +212,14 @@ def verdicts(
         times = (
             f"{_rounded(value)} times its healthy noise" if value is not None and np.isfinite(value) else "not finite"
         )
+        if value is not None and value <= limit(layer):
+            times = (
+                f"{off_codes(work, layer)} of its codes are off by more than one, {layer.off_by_one or 0:.1%} by one"
+            )
+        elif id(layer) in wrong:
+            times = f"its local error is {times}"
         if id(layer) in wrong:
-            found[id(layer)] = ("faulty", f"wrong by itself: its local error is {times}")
+            found[id(layer)] = ("faulty", f"wrong by itself: {times}")
             spoiled[layer.twin] = layer.tensor.name
         elif id(layer) in harmless:
             found[id(layer)] = ("recovers", f"wrong by itself ({times}), but nothing of it reaches the output")

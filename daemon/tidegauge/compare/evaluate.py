@@ -28,6 +28,8 @@ EXPLAINS = 1.5
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
 _PIECE = 1 << 18
+#: A channel of fewer codes is too small for a share.
+_CHANNEL = 64
 
 
 @dataclass
@@ -46,6 +48,9 @@ class Layer:
     float_excess: float | None = None
     floor: float = 0.0
     limit: float | None = None
+    codes_allowed: float = 0.0
+    ones_allowed: float = 0.0
+    worst_channel: float = 0.0
     weight_noise: float = 0.0
     clipped_share: float = 0.0
     clipping: float = 0.0
@@ -360,6 +365,18 @@ def _off(encoding: Encoding, codes: Array, value: Array) -> tuple[float, float]:
     return one / codes.size, more / codes.size
 
 
+def _worst_channel(encoding: Encoding, codes: Array, value: Array) -> float:
+    """The largest share of codes off by one in a single channel; 0 where channels are too small to tell."""
+    if codes.ndim < 3 or codes[..., 0, :, :].size < _CHANNEL:
+        return 0.0
+    worst = 0.0
+    for channel in range(codes.shape[-3]):
+        part = codes[..., channel, :, :]
+        distance = np.abs(part.astype(np.int32) - encoding.codes(np.ascontiguousarray(value[..., channel, :, :])))
+        worst = max(worst, float(np.count_nonzero(distance == 1)) / part.size)
+    return worst
+
+
 def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
     """Predict the codes from the local reference; and what the report draws."""
     if layer.encoding is None or layer.local_sums is None:
@@ -367,5 +384,7 @@ def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
     codes = work.codes(layer)
     if layer.encoding.integer:
         layer.off_by_one, layer.off_by_more = _off(layer.encoding, codes.reshape(-1), value.reshape(-1))
+        if layer.off_by_one:
+            layer.worst_channel = _worst_channel(layer.encoding, codes, value.reshape(codes.shape))
     layer.profiles = profiles(layer.local_sums, layer.floor, planes(codes.shape))
     layer.histogram = histogram(layer.encoding, codes, value)

@@ -59,6 +59,8 @@ def compare(
     if baseline is not None:
         for layer in work.layers:
             layer.limit = baseline.limit(layer.tensor.name)
+            layer.codes_allowed = baseline.codes_allowed(layer.tensor.name)
+            layer.ones_allowed = baseline.ones_allowed(layer.tensor.name)
     if not work.by_twin:
         first = next((layer for layer in work.layers), None)
         why = f"{first.tensor.name or first.tensor.file}: {first.reason}" if first else "there are none"
