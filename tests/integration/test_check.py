@@ -268,7 +268,7 @@ def no_ca(rig: Rig) -> None:
         (broken_toml, "configuration", "`devise`"),
         (no_allowed_nodes, "artifacts", "allowedNode.txt"),
         pytest.param(other_release, "artifacts", "94620", marks=pytest.mark.slow),
-        (other_firmware, "network-version", "0x20241120 (release 10.1)"),
+        pytest.param(other_firmware, "network-version", "0x20241120 (release 10.1)", marks=pytest.mark.slow),
         pytest.param(stock_runtime, "runtime", "has no TIDLExecutionProvider", marks=pytest.mark.slow),
         pytest.param(no_runtime, "runtime", "tidegauge.no_such_runtime", marks=pytest.mark.slow),
         (other_picture_size, "model", "[1, 3, 128, 100]"),
