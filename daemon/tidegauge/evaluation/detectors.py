@@ -23,11 +23,14 @@ class Part(NamedTuple):
 
 def parts(quick: bool, seed: int) -> list[Part]:
     """Quick: a small part of the streams, the same code."""
-    size = healthy.Size(100, 8, 12, 1440, (1 / 100, 1 / 200), 5) if quick else healthy.Size()
+    size = healthy.Size(100, 50, 8, 12, 1440, (1 / 100, 1 / 200), 1 / 300, 5) if quick else healthy.Size()
     beside = peers.Size(4, 1500, 1440, 6, 4000) if quick else peers.Size()
+    kinds = makers(healthy.M0)
     return [
         Part("delays", delay.evaluate, (1000 if quick else 10_000, seed)),
-        *(Part(f"healthy: {kind}", healthy.evaluate, (kind, size, seed)) for kind in makers(healthy.M0)),
+        *(Part(f"run lengths: {kind}", healthy.run_length_figures, (kind, size, seed)) for kind in kinds),
+        *(Part(f"boards: {kind}", healthy.board_figures, (kind, size, seed)) for kind in kinds),
+        *(Part(f"years: {kind}", healthy.year_figures, (kind, size, seed)) for kind in healthy.STICKY),
         Part("block lengths", healthy.block_lengths, (20 if quick else 200, seed)),
         *(Part(f"side by side: {kind}", peers.false_alarms, (kind, beside, seed)) for kind in peers.HEALTHY),
         *(Part(f"side by side, changed: {kind}", peers.delays, (kind, beside, seed)) for kind in peers.CHANGING),

@@ -20,24 +20,29 @@ from tidegauge.evaluation.streams import Floats, Maker, makers
 M0 = 0.05
 GAP = 60.0
 #: Runs are cut after so many times 1/α: the mean of cut runs is a lower bound of the mean run length.
-CUT = 4
+CUT, CUT_ACCEPTED = 4, 2
 #: For a board's own rate, of which many runs are averaged, they are cut sooner.
-BOARD_CUT = 1
+CUT_BOARD = 1
+#: Kinds whose years are simulated: the others need no block, and the promise is a theorem.
+STICKY = ("AR(0.9)", "sticky scenes, smooth", "sticky scenes, 0 or 1")
 #: Goals, in units of 1/α. Blocks of ten correlation times leave a little dependence.
 INDEPENDENT, DEPENDENT = 1.0, 0.8
 
 
 class Size(msgspec.Struct, frozen=True):
-    """`streams` for each mean; `boards` with `repeats` runs each for a board's own rate. `samples` of acceptance.
+    """`streams` for each mean; `boards` with `repeats` runs each for a board's own rate; `samples` of acceptance.
 
-    `years`: streams that run for a year each at the product's own α.
+    `acceptances`: so many different ones, each for several streams. `small`: α for single boards; a large one does not
+    mind a burst that is decisive at a small one. `years`: streams that run for a year each at the product's own α.
     """
 
     streams: int = 2000
+    acceptances: int = 500
     boards: int = 50
     repeats: int = 12
     samples: int = 1440
-    alphas: tuple[float, ...] = (1 / 100, 1 / 1000)
+    alphas: tuple[float, ...] = (1 / 100, 1 / 300)
+    small: float = 1 / 1000
     years: int = 100
 
 
@@ -73,79 +78,65 @@ def accept(losses: Floats, rules: AcceptanceRules) -> Accepted | None:
     return None
 
 
-def evaluate(name: str, size: Size, seed: int) -> list[Figure]:
-    """All figures of one kind of healthy streams, of `makers`. Each kind has a generator of its own."""
-    kinds = makers(M0)
-    independent, make = kinds[name]
-    rng = np.random.default_rng((seed, list(kinds).index(name)))
-    learned = learn(make, size.streams, rng, AcceptanceRules(samples=size.samples))
-    figures = _means(name, make, learned, INDEPENDENT if independent else DEPENDENT, size, rng)
-    figures += _boards(name, make, learned, size, rng)
-    if np.median(learned.block) > 1 and size.years:  # without blocks the promise is a theorem
-        figures += _years(name, make, learned, size, rng)
-    return figures
-
-
-def _means(name: str, make: Maker, learned: Learned, goal: float, size: Size, rng: np.random.Generator) -> list[Figure]:
-    count = learned.block.size
-    limit = np.full(count, M0)
+def run_length_figures(name: str, size: Size, seed: int) -> list[Figure]:
+    """Mean run lengths of one kind of healthy streams, of `makers`."""
+    independent, make = makers(M0)[name]
+    rng = _rng(name, 0, seed)
+    learned = learn(make, min(size.acceptances, size.streams), rng, AcceptanceRules(samples=size.samples))
+    goal = INDEPENDENT if independent else DEPENDENT
+    blocks, m0 = np.resize(learned.block, size.streams), np.resize(learned.m0, size.streams)
     note = f"block: median {np.median(learned.block):.0f}, 95 % {np.quantile(learned.block, 0.95):.0f}"
     figures = []
     for alpha in size.alphas:
-        runs = run_lengths(make(count, rng), learned.block, limit, alpha, round(CUT / alpha))
-        figures.append(
-            Figure(
-                f"run length at the limit, 1/α = {1 / alpha:.0f}",
-                name,
-                float(runs.mean() * alpha),
-                "1/α",
-                goal,
-                note=note,
-            )
-        )
+        runs = run_lengths(make(blocks.size, rng), blocks, np.full(blocks.size, M0), alpha, round(CUT / alpha))
+        group = f"run length at the limit, 1/α = {1 / alpha:.0f}"
+        figures.append(Figure(group, name, float(runs.mean() * alpha), "1/α", goal, note=note))
     alpha = size.alphas[0]
-    runs = run_lengths(make(count, rng), learned.block, learned.m0, alpha, round(CUT / alpha))
-    note = f"m0: median {np.median(learned.m0):.3f}; {learned.rejected} of {count + learned.rejected} not accepted"
-    figures.append(
-        Figure(
-            f"run length as accepted, 1/α = {1 / alpha:.0f}", name, float(runs.mean() * alpha), "1/α", goal, note=note
-        )
-    )
-    return figures
+    runs = run_lengths(make(blocks.size, rng), blocks, m0, alpha, round(CUT_ACCEPTED / alpha))
+    group = f"run length as accepted, 1/α = {1 / alpha:.0f}"
+    note = f"m0: median {np.median(learned.m0):.3f}; {learned.rejected} of {size.acceptances} not accepted"
+    return [*figures, Figure(group, name, float(runs.mean() * alpha), "1/α", goal, note=note)]
 
 
-def _boards(name: str, make: Maker, learned: Learned, size: Size, rng: np.random.Generator) -> list[Figure]:
+def board_figures(name: str, size: Size, seed: int) -> list[Figure]:
     """Share of boards whose own rate is above twice the promised one, from several runs of each."""
-    alpha = size.alphas[-1]  # a large α does not mind a burst that is decisive at a small one
-    boards = min(size.boards, learned.block.size)
-    longest = round(BOARD_CUT / alpha)
+    make = makers(M0)[name][1]
+    rng = _rng(name, 1, seed)
+    learned = learn(make, size.boards, rng, AcceptanceRules(samples=size.samples))
+    boards, longest = learned.block.size, round(CUT_BOARD / size.small)
     figures = []
-    for kind, m0, goal in (("at the limit", np.full(boards, M0), None), ("as accepted", learned.m0[:boards], 0.05)):
-        blocks = np.repeat(learned.block[:boards], size.repeats)
-        runs = run_lengths(make(blocks.size, rng), blocks, np.repeat(m0, size.repeats), alpha, longest)
+    for kind, m0, goal in (("at the limit", np.full(boards, M0), None), ("as accepted", learned.m0, 0.05)):
+        blocks = np.repeat(learned.block, size.repeats)
+        runs = run_lengths(make(blocks.size, rng), blocks, np.repeat(m0, size.repeats), size.small, longest)
         runs = runs.reshape(boards, size.repeats)
         # Of cut exponential runs, alarms over observations is the maximum-likelihood rate.
         rate = (runs < longest).sum(axis=1) / runs.sum(axis=1)
-        share = float(np.mean(rate > 2 * alpha))
-        group = f"boards above twice the promised rate, {kind}"
+        group = f"boards above twice the promised rate, {kind}, 1/α = {1 / size.small:.0f}"
+        share = float(np.mean(rate > 2 * size.small))
         figures.append(Figure(group, name, share, "of boards", goal, "<=", f"{boards} boards × {size.repeats} runs"))
     return figures
 
 
-def _years(name: str, make: Maker, learned: Learned, size: Size, rng: np.random.Generator) -> list[Figure]:
+def year_figures(name: str, size: Size, seed: int) -> list[Figure]:
     """First alarms in a year at one sample a minute, with the α that each board's block gives: nothing extrapolated."""
-    count = min(size.years, learned.block.size)
-    blocks = learned.block[:count]
+    make = makers(M0)[name][1]
+    rng = _rng(name, 2, seed)
+    learned = learn(make, size.years, rng, AcceptanceRules(samples=size.samples))
+    blocks = learned.block
     alpha = np.array([alpha_for(int(block), GAP) for block in blocks])
     longest = np.maximum(1, (YEAR / (GAP * blocks)).astype(np.int64))
     figures = []
-    for kind, m0 in (("at the limit", np.full(count, M0)), ("as accepted", learned.m0[:count])):
-        runs = run_lengths(make(count, rng), blocks, m0, alpha, longest)
+    for kind, m0 in (("at the limit", np.full(blocks.size, M0)), ("as accepted", learned.m0)):
+        runs = run_lengths(make(blocks.size, rng), blocks, m0, alpha, longest)
         alarms = int(np.count_nonzero(runs < longest))
         years = float((runs * blocks).sum()) * GAP / YEAR
         group = f"false alarms a stream-year at the product's α, {kind}"
         figures.append(Figure(group, name, alarms / years, "a year", 1.0, "<=", f"{alarms} in {years:.0f} years"))
     return figures
+
+
+def _rng(name: str, part: int, seed: int) -> np.random.Generator:
+    return np.random.default_rng((seed, list(makers(M0)).index(name), part))
 
 
 def block_lengths(streams: int, seed: int) -> list[Figure]:

@@ -44,28 +44,29 @@ def test_exit_code_json_and_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_small_run_of_the_real_simulations() -> None:
-    size = healthy.Size(streams=8, boards=2, repeats=3, samples=300, alphas=(1 / 20,), years=0)
-    for kind in healthy.makers(0.05):
-        figures = healthy.evaluate(kind, size, 1)
+    size = healthy.Size(8, 4, 2, 3, 300, (1 / 20,), 1 / 20, 1)
+    for kind in ("beta", "sticky scenes, 0 or 1"):
+        figures = [*healthy.run_length_figures(kind, size, 1), *healthy.board_figures(kind, size, 1)]
+        assert len(figures) == 4
         assert {figure.name for figure in figures} == {kind}
         assert all(np.isfinite(figure.value) for figure in figures)
-    assert figures == healthy.evaluate(kind, size, 1)  # repeatable
+    assert figures[2:] == healthy.board_figures(kind, size, 1)  # repeatable
 
 
 def test_every_part_can_be_sent_to_another_process() -> None:
     for quick in (True, False):
         parts = detectors.parts(quick, 1)
-        assert len(parts) == 2 + len(healthy.makers(0.05)) + len(peers.HEALTHY) + len(peers.CHANGING)
+        assert len(parts) == 2 + 2 * len(healthy.makers(0.05)) + len(healthy.STICKY) + len(peers.HEALTHY) + len(
+            peers.CHANGING
+        )
         assert all(pickle.loads(pickle.dumps(part)) == part for part in parts)  # noqa: S301
 
 
 def test_a_year_of_sticky_streams() -> None:
-    rng = np.random.default_rng(1)
-    make = healthy.makers(0.05)["sticky scenes, smooth"][1]
-    learned = healthy.Learned(np.array([0.08]), np.array([500]), 0)
-    (limit, accepted) = healthy._years("sticky", make, learned, healthy.Size(years=1), rng)
+    limit, accepted = healthy.year_figures("sticky scenes, smooth", healthy.Size(years=1), 1)
     assert limit.goal == accepted.goal == 1.0
-    assert accepted.value == 0 and "0 in 1 years" in accepted.note
+    assert accepted.value == 0
+    assert "0 in 1 years" in accepted.note
 
 
 def test_delays_meet_their_goals() -> None:
