@@ -5,7 +5,8 @@ from __future__ import annotations
 from tidegauge.compare.exact import compare_exact
 from tidegauge.compare.exact_load import compare_folders
 from tidegauge.compare.exact_types import ExactComparison, exact_from_json, exact_to_json
-from tidegauge.compare.ladder import compare_rungs, is_float_network, other_run
+from tidegauge.compare.float_traces import is_float_network
+from tidegauge.compare.ladder import compare_rungs, other_run
 from tidegauge.compare.load import Source, from_bundle, from_folder, open_source
 from tidegauge.compare.run import compare
 from tidegauge.compare.types import Comparison, Culprit, LayerResult, from_json, to_json

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tidegauge.compare.culprits import FAULTY
 from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.load import Source
 from tidegauge.compare.types import Culprit, Finding, OutputResult
 
@@ -23,6 +24,7 @@ def find_findings(
     """Findings in the order in which a reader needs them."""
     return [
         *_tracing(source),
+        *_float_network(source),
         *_inputs(work),
         *_diffuse(culprits, outputs),
         *_unusable(work),
@@ -39,6 +41,11 @@ def _tracing(source: Source) -> Iterator[Finding]:
             "computes."
         )
         yield Finding("tracing_changed_output", "warning", text)
+
+
+def _float_network(source: Source) -> Iterator[Finding]:
+    if is_float_network(source.tensors):
+        yield Finding("float_network", "note", FLOAT_NETWORK.format(source.subject.source))
 
 
 def _inputs(work: Evaluation) -> Iterator[Finding]:

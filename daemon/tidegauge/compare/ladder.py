@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import numpy as np
 
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.compiled import locate_tempdir, read_tempdir
 from tidegauge.compare.exact import TraceFile, compare_exact
 from tidegauge.compare.exact_load import trace_files
 from tidegauge.compare.exact_types import ExactComparison
+from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.load import Source
 from tidegauge.compare.run import compare
 from tidegauge.compare.rungs import FLOAT_SQNR_DB, Rungs, Seen, decide
-from tidegauge.compare.traces import DeviceTensor, Reader, device_tensors
+from tidegauge.compare.traces import Reader, device_tensors
 from tidegauge.compare.types import Comparison, Culprit, Finding
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import trace_names
-
-#: Tensors looked at to tell floats of a float network from codes that were dumped as floats.
-_LOOKED_AT = 4
-_FLOAT = (
-    "The traces of {} are of a network compiled as float (tensor_bits 32): they are the 32-bit rung and say nothing "
-    "about quantisation or the board."
-)
 
 
 def compare_rungs(
@@ -48,7 +40,7 @@ def compare_rungs(
     for place, source in enumerate(sides):
         if source is None or not is_float_network(source.tensors):
             continue
-        notes.append(_FLOAT.format(source.subject.source))
+        notes.append(FLOAT_NETWORK.format(source.subject.source))
         if host_float is not None:
             raise TidegaugeError(
                 f"{source.subject.source} and {host_float.subject.source} are both of a network compiled as float",
@@ -65,7 +57,6 @@ def compare_rungs(
     answers: dict[str, Comparison] = {}
     for name, source in (("host_float", host_float), ("host", emulation), ("device", board)):
         if source is not None:
-            source.tensors = codes_of_floats(source) if name != "host_float" else source.tensors
             answers[name] = compare(source, min_coverage=min_coverage, baseline=baseline if name == "device" else None)
     rungs = decide(
         _seen(answers.get("host_float"), floats=True), _seen(answers.get("host")), _seen(answers.get("device")), exact
@@ -84,8 +75,9 @@ def _join(answers: dict[str, Comparison], rungs: Rungs, exact: ExactComparison |
     main = next(answers[name] for name in ("device", "host", "host_float") if name in answers)
     codes = {answer.exit_code for answer in answers.values()} | ({exact.exit_code} if exact is not None else set())
     code: Literal[0, 1, 3] = 3 if 3 in codes else 1 if rungs.enters or main.exit_code == 1 else 0
-    findings = [Finding("float_network", "note", note) for note in rungs.notes]
     seconds = round(sum(answer.seconds for answer in answers.values()), 3)
+    said = {finding.sentence for finding in main.findings}
+    findings = [Finding("float_network", "note", note) for note in rungs.notes if note not in said]
     return msgspec.structs.replace(
         main, exit_code=code, rungs=rungs, exact=exact, findings=(*main.findings, *findings), seconds=seconds
     )
@@ -140,53 +132,4 @@ def other_run(source: Source, folder: Path, tempdir: Path | None = None) -> Sour
         outputs={},
         findings=findings,
         tracing_changed_output=None,
-    )
-
-
-def is_float_network(tensors: Sequence[DeviceTensor]) -> bool:
-    """Whether the traces are of a network compiled with tensor_bits 32: floats only, and not codes written as floats.
-
-    TIDL's tables then say scale 1 and the range 0 to 0, or there are none of this compile.
-    """
-    there = [t for t in tensors if t.read is not None and t.status == "ok"]
-    if not there or any(t.source != "float" for t in there):
-        return False
-    tabled = [t for t in there if t.table is not None]
-    return not tabled or not all(_on_grid(t) for t in tabled[:_LOOKED_AT])
-
-
-def _on_grid(tensor: DeviceTensor) -> bool:
-    """Whether all values are codes over the table's scale."""
-    if tensor.table is None or tensor.dtype != "float32":
-        return False
-    scaled = np.asarray(tensor.codes(), np.float64) * tensor.table.scale
-    return bool(np.isfinite(scaled).all() and (np.abs(scaled - np.rint(scaled)) < 0.01).all())
-
-
-def codes_of_floats(source: Source) -> list[DeviceTensor]:
-    """`_float.bin` files of a quantised run, where there is no `.y`, turned back into codes. Elsewhere as they are."""
-    return [_as_codes(t) if t.status == "ok" and t.table is not None and _on_grid(t) else t for t in source.tensors]
-
-
-def _as_codes(tensor: DeviceTensor) -> DeviceTensor:
-    encoding = tensor.table
-    if encoding is None:
-        raise ValueError(f"{tensor.name} has no table")
-
-    def read() -> Any:
-        values = np.asarray(tensor.codes(), np.float64)
-        low, high = encoding.code_range
-        codes = np.clip(np.rint(values * encoding.scale) + encoding.zero_point, low, high)
-        return np.ascontiguousarray(codes.astype(np.dtype(encoding.dtype).newbyteorder("<")).view(np.uint8))
-
-    size = tensor.count * np.dtype(encoding.dtype).itemsize
-    return dataclasses.replace(
-        tensor,
-        read=read,
-        size=size,
-        dtype=encoding.dtype,
-        scale=encoding.scale,
-        zero_point=encoding.zero_point,
-        source=tensor.table_source,
-        table=None,
     )

@@ -19,6 +19,7 @@ from tidegauge.compare.culprits import Suspect, Verdict
 from tidegauge.compare.estimate import complete
 from tidegauge.compare.evaluate import Evaluation, Layer, evaluate, prepare
 from tidegauge.compare.findings import find_findings
+from tidegauge.compare.float_traces import codes_of_floats
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import match
 from tidegauge.compare.model import Model, fold_batch_norms, load_model
@@ -51,6 +52,7 @@ def compare(
     model = load_model(source.model, source.model_name, source.model_folder)
     if not source.tensors:
         raise TidegaugeError(f"{source.subject.source} holds no traces", "capture again at debug_level 3")
+    source.tensors = codes_of_floats(source.tensors)
     matches = match(model, [tensor.name for tensor in source.tensors])
     fold_batch_norms(model, [m.tensor for m in matches if m.tensor is not None])
     inputs = _bind_inputs(model, source.inputs)

@@ -157,6 +157,8 @@ def test_codes_that_were_dumped_as_floats_are_codes_again(board: Board, tmp_path
         (folder / name).write_bytes(values.astype("<f4").tobytes())
     shutil.copy(device / "input.npy", folder)
     again = climb(board, folder)
+    plain = board.compare_folder(folder)
+    assert [layer.excess for layer in plain.layers] == [layer.excess for layer in codes.layers]
     assert again.culprits[0].layer == "e2" and [c.layer for c in again.culprits] == [c.layer for c in codes.culprits]
     assert [layer.excess for layer in again.layers] == [layer.excess for layer in codes.layers]
 
