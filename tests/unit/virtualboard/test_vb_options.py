@@ -126,8 +126,10 @@ def test_a_quantisation_proto_is_written_then_read(enhancer: Path, calibration: 
     assert [layer.quant for layer in first.layers] == [layer.quant for layer in same.layers]
     assert first.twin == same.twin
     scale = first.layer("relu1").quant.scale
-    proto.write_text(proto.read_text().replace(f"scale: {scale:.17g}", f"scale: {scale / 2:.17g}", 1))
+    by_hand = "# by hand\n" + proto.read_text().replace(f"scale: {scale:.17g}", f"scale: {scale / 2:.17g}", 1)
+    proto.write_text(by_hand)
     compile_model(enhancer, tmp_path / "edited", calibration, options)
+    assert proto.read_text() == by_hand
     edited = load_artifacts(tmp_path / "edited")
     assert edited.layer("relu1").quant.scale == pytest.approx(scale / 2)
     assert edited.layer("relu2").quant == first.layer("relu2").quant
