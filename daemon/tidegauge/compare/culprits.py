@@ -164,7 +164,7 @@ def _rounds_otherwise(work: Evaluation, layer: Layer) -> bool:
     """Whether more codes are off by one than other right kernels give, in the whole tensor or in one channel."""
     if layer.off_by_one is None or not _predictable(work, layer):
         return False
-    everywhere = layer.off_by_one - layer.ones_allowed
+    everywhere = layer.ones - layer.ones_allowed
     if everywhere > ONES and everywhere * layer.tensor.count >= FEW:
         return True
     return layer.worst_channel - layer.ones_allowed > ONES_CHANNEL

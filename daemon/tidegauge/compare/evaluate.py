@@ -15,6 +15,7 @@ from tidegauge.compare.cutgraph import Rounding
 from tidegauge.compare.distributions import histogram, profiles
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
+from tidegauge.compare.oracle import off, ones
 from tidegauge.compare.reference import GROUP_BYTES, Reference
 from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
@@ -27,9 +28,6 @@ Array = NDArray[Any]
 EXPLAINS = 1.5
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
-_PIECE = 1 << 18
-#: A channel of fewer codes is too small for a share.
-_CHANNEL = 64
 
 
 @dataclass
@@ -50,6 +48,7 @@ class Layer:
     limit: float | None = None
     codes_allowed: float = 0.0
     ones_allowed: float = 0.0
+    ones: float = 0.0
     worst_channel: float = 0.0
     weight_noise: float = 0.0
     clipped_share: float = 0.0
@@ -354,37 +353,14 @@ def _mean_square(a: Array, b: Array) -> float:
     return float(np.dot(difference, difference)) / difference.size
 
 
-def _off(encoding: Encoding, codes: Array, value: Array) -> tuple[float, float]:
-    """Shares of codes that differ from the predicted ones by one, and by more."""
-    one = more = 0
-    for first in range(0, codes.size, _PIECE):
-        part = slice(first, first + _PIECE)
-        distance = np.abs(codes[part].astype(np.int32) - encoding.codes(value[part]))
-        one += int(np.count_nonzero(distance == 1))
-        more += int(np.count_nonzero(distance > 1))
-    return one / codes.size, more / codes.size
-
-
-def _worst_channel(encoding: Encoding, codes: Array, value: Array) -> float:
-    """The largest share of codes off by one in a single channel; 0 where channels are too small to tell."""
-    if codes.ndim < 3 or codes[..., 0, :, :].size < _CHANNEL:
-        return 0.0
-    worst = 0.0
-    for channel in range(codes.shape[-3]):
-        part = codes[..., channel, :, :]
-        distance = np.abs(part.astype(np.int32) - encoding.codes(np.ascontiguousarray(value[..., channel, :, :])))
-        worst = max(worst, float(np.count_nonzero(distance == 1)) / part.size)
-    return worst
-
-
 def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
     """Predict the codes from the local reference; and what the report draws."""
     if layer.encoding is None or layer.local_sums is None:
         return
     codes = work.codes(layer)
     if layer.encoding.integer:
-        layer.off_by_one, layer.off_by_more = _off(layer.encoding, codes.reshape(-1), value.reshape(-1))
+        layer.off_by_one, layer.off_by_more = off(layer.encoding, codes.reshape(-1), value.reshape(-1))
         if layer.off_by_one:
-            layer.worst_channel = _worst_channel(layer.encoding, codes, value.reshape(codes.shape))
+            layer.ones, layer.worst_channel = ones(layer.encoding, codes, value.reshape(codes.shape))
     layer.profiles = profiles(layer.local_sums, layer.floor, planes(codes.shape))
     layer.histogram = histogram(layer.encoding, codes, value)

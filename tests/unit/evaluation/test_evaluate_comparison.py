@@ -89,3 +89,8 @@ def test_the_command_prints_the_seed_and_fails_where_a_goal_is_missed(
     assert msgspec.json.decode((tmp_path / "f.json").read_bytes(), type=Report).seed == seeds[0]
     CliRunner().invoke(cli.command, ["comparison", "--seed", "4"])
     assert seeds[1] == 4
+
+
+def test_healthy_layers_with_many_ties_are_not_blamed(tmp_path: Path) -> None:
+    """Many values of a HardSigmoid lie on the middle between two codes."""
+    assert trial.false_culprits(trial.build(tmp_path / "bench", "inverted", "8 bit"), 2) == 0
