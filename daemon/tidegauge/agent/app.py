@@ -153,22 +153,10 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         self._start()
-        for folder in (self._logs, self._work):
-            await orphans.end_all(folder)
-        self.capture.recover()
         self.notifier.ready()
         try:
             async with asyncio.TaskGroup() as group:
-                parts = (
-                    self.uplink.run(),
-                    self.shadow.run(),
-                    self.pipeline.run(),
-                    self.camera.run(),
-                    self.golden.run(),
-                    self.capture.run(),
-                    self.ticker.run(),
-                    self.control.run(),
-                )
+                parts = (self.uplink.run(), self.ticker.run(), self.control.run(), self._run_board())
                 tasks = [group.create_task(part) for part in parts]
                 await stop.wait()
                 log.info("stopping")
@@ -178,6 +166,15 @@ class Agent:
         finally:
             self.server.stop()
             (self._loaded.state / "agent.json").unlink(missing_ok=True)
+
+    async def _run_board(self) -> None:
+        """Everything that starts workers; first, what an agent that was killed has left."""
+        for folder in (self._logs, self._work):
+            await orphans.end_all(folder, self.pipeline.stuck)
+        self.capture.recover()
+        async with asyncio.TaskGroup() as group:
+            for part in (self.shadow, self.pipeline, self.camera, self.golden, self.capture):
+                group.create_task(part.run())
 
 
 async def serve(loaded: Loaded) -> None:

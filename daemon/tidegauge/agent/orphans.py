@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,11 @@ def live(folder: Path) -> list[tuple[Path, int]]:
     return found
 
 
-async def end_all(folder: Path) -> int:
-    """End all that are noted in `folder`; returns how many there were. Waits for one that SIGKILL doesn't end."""
+async def end_all(folder: Path, on_stuck: Callable[[str], None]) -> int:
+    """End all that are noted in `folder`; returns how many there were.
+
+    Waits for one that SIGKILL doesn't end, after `on_stuck` was told in a sentence.
+    """
     orphans = live(folder)
     for _, pid in orphans:
         log.warning("a worker of an earlier agent still runs, pid %d: ending it", pid)
@@ -62,7 +66,13 @@ async def end_all(folder: Path) -> int:
         while live(folder) and waited < LEAVE_SECONDS:
             await asyncio.sleep(POLL_SECONDS)
             waited += POLL_SECONDS
-    while left := live(folder):
-        log.error("pid %d does not end on SIGKILL (state D): waiting; reboot the board", left[0][1])
+    if left := live(folder):
+        sentence = (
+            f"a worker of an earlier agent, pid {left[0][1]}, does not end on SIGKILL: it hangs in a driver (state D);"
+            " no new one is started beside it; reboot the board"
+        )
+        log.error("%s", sentence)
+        on_stuck(sentence)
+    while live(folder):  # noqa: ASYNC110 # another process sets no event
         await asyncio.sleep(LEAVE_SECONDS)
     return len(orphans)

@@ -179,6 +179,11 @@ class PipelineService:
             self._store.update(restarts=())
             self._again.set()
 
+    def stuck(self, sentence: str) -> None:
+        self._enter("stopped", 0.0)
+        self._metrics.accelerator_down.labels(self._metrics.model).set(1)
+        self._bus.emit(AcceleratorDown(sentence, ("hung",)))
+
     # --- one generation after another ---
 
     async def run(self) -> None:
@@ -220,7 +225,7 @@ class PipelineService:
             ended = self._with_last_layer(error, follower)
         finally:
             self._forget_generation()
-            how = await worker.stop(at_once=ended is not None and ended.kind.endswith("hung"), on_stuck=self._stuck)
+            how = await worker.stop(at_once=ended is not None and ended.kind.endswith("hung"), on_stuck=self.stuck)
             self._pid = None
             self._down.set()
         if ended is None and how == "killed":
@@ -236,11 +241,6 @@ class PipelineService:
         name = self._layers.get(layer)
         named = f" (`{name}`)" if name else ""
         return WorkerEnded(error.kind, f"{error}; the last layer it began was {layer}{named}", error.failure)
-
-    def _stuck(self, sentence: str) -> None:
-        self._enter("stopped", 0.0)
-        self._metrics.accelerator_down.labels(self._metrics.model).set(1)
-        self._bus.emit(AcceleratorDown(sentence, ("hung",)))
 
     def _account_end(self, error: WorkerEnded) -> Retry | GiveUp:
         now, metrics, model = monotonic(), self._metrics, self._metrics.model

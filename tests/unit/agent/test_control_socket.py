@@ -210,6 +210,10 @@ def test_a_worker_that_survives_sigkill_is_waited_for_and_said(monkeypatch: pyte
     asyncio.run(story())
 
 
+def never(sentence: str) -> None:
+    pytest.fail(sentence)
+
+
 class TestOrphans:
     def test_a_worker_of_a_killed_agent_is_ended(self, tmp_path: Path) -> None:
         command = (
@@ -225,12 +229,12 @@ class TestOrphans:
         assert not list(tmp_path.glob("*.pid"))
 
     async def _end(self, folder: Path, process: subprocess.Popen[bytes]) -> int:
-        ending = asyncio.create_task(orphans.end_all(folder))
+        ending = asyncio.create_task(orphans.end_all(folder, never))
         await until(lambda: process.poll() is not None)  # its parent, this test, must take it from the process table
         return await ending
 
     def test_another_process_with_the_same_pid_is_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "camera.pid").write_text(f"{os.getpid()} 1")
         (tmp_path / "shadow.pid").write_text("rubbish")
-        assert asyncio.run(orphans.end_all(tmp_path)) == 0
+        assert asyncio.run(orphans.end_all(tmp_path, never)) == 0
         assert not list(tmp_path.glob("*.pid"))
