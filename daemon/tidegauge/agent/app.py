@@ -84,8 +84,12 @@ class Agent:
         self._results_socket = socket
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
         self.pipeline = PipelineService(profile, config, socket, self.store, self.bus, self.metrics, self._logs)
-        self.shadow = ShadowService(profile, config.shadow, self.pipeline, self.bus, self.metrics, self._logs, seed)
-        self.camera = CameraService(config.camera, self.pipeline, self.bus, self.metrics, self._logs)
+        self.shadow = ShadowService(
+            profile, config.shadow, config.supervision, self.pipeline, self.bus, self.metrics, self._logs, seed
+        )
+        self.camera = CameraService(
+            config.camera, config.supervision, self.pipeline, self.bus, self.metrics, self._logs
+        )
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
         self.alarms = AlarmBook(self.store, self.bus, self.metrics)
         self.supervision = Supervision(self.alarms, self.bus)

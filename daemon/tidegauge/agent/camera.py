@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
+from tidegauge.agent.config import SupervisionConfig
 from tidegauge.agent.events import CameraDown, CameraUp
 from tidegauge.agent.frames import PendingFrame
 from tidegauge.agent.pipeline import PipelineService
@@ -39,8 +40,15 @@ class CameraService:
     """Runs for ever: worker after worker, each with a new ring, with back-off between failures."""
 
     def __init__(
-        self, camera: CameraConfig, pipeline: PipelineService, bus: Bus, metrics: AgentMetrics, logs: Path
+        self,
+        camera: CameraConfig,
+        supervision: SupervisionConfig,
+        pipeline: PipelineService,
+        bus: Bus,
+        metrics: AgentMetrics,
+        logs: Path,
     ) -> None:
+        self._supervision = supervision
         self._camera, self._pipeline, self._bus, self._metrics, self._logs = camera, pipeline, bus, metrics, logs
         self.generation = 0
         self.pid: int | None = None
@@ -48,7 +56,8 @@ class CameraService:
         self.last_frame: Monotonic | None = None
 
     async def run(self) -> None:
-        backoff = Backoff()
+        limits = self._supervision
+        backoff = Backoff(limits.restart_first, limits.restart_most, limits.healthy)
         while True:
             self.generation += 1
             worker: Worker[CameraEvent] = await Worker.start(

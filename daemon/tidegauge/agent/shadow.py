@@ -15,7 +15,7 @@ import msgspec
 
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
-from tidegauge.agent.config import ShadowConfig
+from tidegauge.agent.config import ShadowConfig, SupervisionConfig
 from tidegauge.agent.events import (
     Evidence,
     FrameProcessed,
@@ -73,6 +73,7 @@ class ShadowService:
         self,
         profile: Profile,
         config: ShadowConfig,
+        supervision: SupervisionConfig,
         pipeline: PipelineService,
         bus: Bus,
         metrics: AgentMetrics,
@@ -80,6 +81,7 @@ class ShadowService:
         seed: int,
     ) -> None:
         self._profile, self._config, self._pipeline = profile, config, pipeline
+        self._supervision = supervision
         self._bus, self._metrics, self._logs = bus, metrics, logs
         self._sampler = PoissonSampler(config.gap_mean, config.gap_floor, seed)
         self._budget = CpuBudget(config.cpu_share, config.cpu_window)
@@ -182,7 +184,8 @@ class ShadowService:
     # --- one generation after another ---
 
     async def run(self) -> None:
-        backoff = Backoff()
+        limits = self._supervision
+        backoff = Backoff(limits.restart_first, limits.restart_most, limits.healthy)
         while True:
             self.generation += 1
             self._attached = -1
