@@ -45,7 +45,7 @@ def amount(tensor: ExactTensor) -> str:
     unit = ("code", "codes") if tensor.kind == "y" else ("float step", "float steps")
     wrong = tensor.off_by_one + tensor.off_by_more
     return (
-        f"{wrong} of {tensor.count} elements differ ({wrong / tensor.count:.2g} of them all), "
+        f"{wrong} of {tensor.count} elements differ ({100 * wrong / tensor.count:.3g} %), "
         f"by at most {tensor.largest} {unit[tensor.largest != 1]}"
     )
 
