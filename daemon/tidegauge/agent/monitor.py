@@ -328,8 +328,14 @@ class Monitor:
             evidence={key: value for each in suspects for key, value in each.evidence.items()},
             message=f"{'; '.join(each.message for each in suspects)}. {verdict.sentence}",
         )
-        self._alarms.latch([(each.detector, each.message) for each in suspects], cause, evidence)
+        found = [(each.detector, each.message) for each in suspects]
+        self._alarms.latch(found, cause, evidence, capture=not self._captured(verdict.fault))
         self._say_phase()
+
+    def _captured(self, fault: str) -> bool:
+        """Whether a latched alarm of this verdict has had its capture: further detectors see the same fault."""
+        taken = {each.cause for each in self._store.state.captures}
+        return any(alarm.verdict == fault and alarm.detector in taken for alarm in self._alarms.alarms)
 
     def _observables(self, suspects: list[Alarm], golden: GoldenRoundEnded) -> Observables:
         """What attribution looks at. While nothing is accepted, a golden loss above the limit is a wrong answer."""
