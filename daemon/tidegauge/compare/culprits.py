@@ -212,7 +212,9 @@ def verdicts(
         times = (
             f"{_rounded(value)} times its healthy noise" if value is not None and np.isfinite(value) else "not finite"
         )
-        if value is not None and value <= limit(layer):
+        if value is not None and value <= limit(layer) and layer.clipping > FAULTY and not off_codes(work, layer):
+            times = f"{layer.clipped_share:.1%} of its values do not fit its code range"
+        elif value is not None and value <= limit(layer):
             times = (
                 f"{off_codes(work, layer)} of its codes are off by more than one, {layer.off_by_one or 0:.1%} by one"
             )
