@@ -17,7 +17,7 @@ test: setup ## all tests but the slow ones
 
 test-slow: setup ## the tests that take minutes
 	@tools/servers
-	@$(BIN)/pytest -m slow --timeout 1500 $(ARGS)
+	@$(BIN)/pytest -m slow -n 2 --dist load --timeout 900 $(ARGS)
 
 check: setup ## ruff, formatting, types, import rules
 	@$(BIN)/ruff check daemon tests tools
