@@ -5,6 +5,7 @@ Each kind is stationary from its first sample. A stream can be dropped once it i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import exp, log, pi, sqrt
 
@@ -20,14 +21,15 @@ AUTOREGRESSIVE_SIGMA, HEAVY_SIGMA = 0.8, 1.5
 NODES = 20_001
 
 
-class Stream:
+class Stream(ABC):
     """`count` streams; `take(n)` gives the next n samples of each, an array n × streams."""
 
     def __init__(self, count: int, rng: np.random.Generator) -> None:
         self.count, self.rng = count, rng
 
+    @abstractmethod
     def take(self, samples: int) -> Floats:
-        raise NotImplementedError
+        """The next `samples` of each stream."""
 
     def keep(self, kept: Flags) -> None:
         """Go on with these streams only."""
