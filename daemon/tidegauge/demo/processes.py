@@ -20,6 +20,7 @@ class Child:
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name, self.process, self.log = name, process, log
+        self._told = False
 
     def check(self) -> None:
         """Raise when it has ended by itself: nothing in the demo ends before the demo does."""
@@ -33,10 +34,16 @@ class Child:
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return lines[-1] if lines else "it printed nothing"
 
+    def tell_to_stop(self) -> None:
+        """Send SIGTERM, once, and don't wait."""
+        if self.process.returncode is None and not self._told:
+            self._told = True
+            self.process.send_signal(signal.SIGTERM)
+
     async def stop(self) -> None:
         if self.process.returncode is not None:
             return
-        self.process.send_signal(signal.SIGTERM)
+        self.tell_to_stop()
         try:
             await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
         except TimeoutError:

@@ -108,7 +108,11 @@ class Demo:
             stack.push_async_callback(_cancelled, watching)
             await self._start_agent(stack, port)
             self._show.say("set-up", f"{name}, collector and agent are running; logs in {places.logs}")
-            yield watch
+            try:
+                yield watch
+            finally:
+                for child in self._children:  # all at once; the broker, not among them, goes last
+                    child.tell_to_stop()
 
     async def _start(self, stack: AsyncExitStack, name: str, command: list[str], environment: dict[str, str]) -> None:
         child = await stack.enter_async_context(running(name, command, self.places.logs, environment))
