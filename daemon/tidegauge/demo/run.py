@@ -84,6 +84,7 @@ class Demo:
         self.fault: Fault | None = None
         self.outcome = Outcome(options.seed, None, None)
         self._children: list[Child] = []
+        self._watching: asyncio.Task[None] | None = None
 
     # --- set-up ---
 
@@ -104,8 +105,8 @@ class Demo:
             port, name = await stack.enter_async_context(broker(self.places.root, places.logs))
             await self._start_collector(stack, port)
             watch = DeviceWatch(port)
-            watching = asyncio.create_task(watch.run(), name="watch")
-            stack.push_async_callback(_cancelled, watching)
+            self._watching = asyncio.create_task(watch.run(), name="watch")
+            stack.push_async_callback(_cancelled, self._watching)
             await self._start_agent(stack, port)
             self._show.say("set-up", f"{name}, collector and agent are running; logs in {places.logs}")
             try:
@@ -159,7 +160,9 @@ class Demo:
             ) from error
 
     def check(self) -> None:
-        """Raise when a program has ended by itself."""
+        """Raise when a program, or the connection to the broker, has ended by itself."""
+        if self._watching is not None and self._watching.done():
+            self._watching.result()
         for child in self._children:
             child.check()
 
