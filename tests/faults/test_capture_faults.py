@@ -96,7 +96,7 @@ def test_each_refusal_is_named_and_counted(board: SmallBoard) -> None:
         done = board.tidegauge("agent", "capture")
         assert done.returncode == 4
         assert said in done.stderr
-        wait_for(lambda: metrics(url)[refused(reason)] == 1, 10, f"count of {reason}")  # the page is a second old at most
+        wait_for(lambda: metrics(url)[refused(reason)] == 1, 10, "count on a page a second old at most")
 
     with board.agent(config) as agent:
         url = board.url(agent)

@@ -54,7 +54,7 @@ def test_clear_and_rebaseline(board: SmallBoard) -> None:
         assert after.alarms == ()
         assert after.reference == before.reference
         assert all(evidence.value < 1 for evidence in after.evidence.values())
-        assert metrics(url)[ALARM] == 0
+        wait_for(lambda: metrics(url)[ALARM] == 0, 10, "cleared alarm on the page")
 
         assert wait_for(lambda: not board.status().holding, 60, "nothing wrong")
         assert board.tidegauge("rebaseline").returncode == 0

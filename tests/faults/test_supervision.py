@@ -102,7 +102,7 @@ def test_a_hang_is_survived_once_and_given_up_when_it_comes_again(board: SmallBo
 
         board.tell("hang_run")  # the new generation hangs as well: whatever is sent to it would
         wait_for(lambda: metrics(url)[DOWN] == 1, 40, "an accelerator given up")
-        assert metrics(url)[restarts("hung")] == 2
+        wait_for(lambda: metrics(url)[restarts("hung")] == 2, 10, "count of hung")
         assert metrics(url)[restarts("first_run_hung")] == 1
         assert workers(board)["pipeline"].pid is None
         assert alarms(board) == {"accelerator_hung", "accelerator_down"}
