@@ -28,7 +28,7 @@ class CollectorMetrics:
     """The collector's registry. All methods may be called from any thread."""
 
     def __init__(self, store: Store) -> None:
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
         self._registry = CollectorRegistry()
         self._registry.register(_FromStore(store))
         self._connected = self._gauge("mqtt_connected", "Whether the broker is connected.")
