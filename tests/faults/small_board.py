@@ -73,15 +73,25 @@ class SmallBoard:
     """`virtual`: on the virtual board, which can be traced; else on the faulty fake accelerator, told what to do by
     `tell`."""
 
-    def __init__(self, folder: Path, *, virtual: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        virtual: bool,
+        network: onnx.ModelProto | None = None,
+        options: CompileOptions | None = None,
+    ) -> None:
+        """`network`: another one than the tiny one, with the same input and output."""
         self.folder, self.virtual = folder, virtual
         self.state, self.traces, self.faults = folder / "state", folder / "vb" / "tmp", folder / "faults"
         for each in (self.traces, self.faults):
             each.mkdir(parents=True)
-        onnx.save(tiny_network(), folder / "tiny.onnx")
+        onnx.save(network or tiny_network(), folder / "tiny.onnx")
         rng = np.random.default_rng(3)
         frames = [{"input": rng.random((1, 3, HEIGHT, WIDTH), np.float32)} for _ in range(4)]
-        compile_model(folder / "tiny.onnx", folder / "artifacts", frames, CompileOptions(calibration_frames=4))
+        compile_model(
+            folder / "tiny.onnx", folder / "artifacts", frames, options or CompileOptions(calibration_frames=4)
+        )
         shutil.rmtree(folder / "artifacts" / "tempDir")  # it usually stays on the PC
         BoardState(trace_folder=str(self.traces)).save(folder / "vb")
         self.environment = {

@@ -1,7 +1,8 @@
 """Collecting trace files while the accelerator writes them.
 
-TIDL opens, closes and reopens a file and appends to it in pieces, so that a close says nothing: a trace is complete
-when the next one has been opened, or the run has returned. Complete ones are moved out at once, since the trace
+TIDL opens, closes and reopens a file and appends to it in pieces, and writes a super-tiled layer's again for each tile,
+so that neither a close nor the full size says that a trace is complete: it is when it has the size that its name tells
+and the next one has been opened, or when the run has returned. Complete ones are moved out at once, since the trace
 folder is usually RAM and a full one hangs the C7x.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from math import prod
 from pathlib import Path
 
 from watchdog.events import FileCreatedEvent, FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
+from tidegauge.agent.completeness import ELEMENT_BYTES
 from tidegauge.tidl import trace_names
 
 log = logging.getLogger(__name__)
@@ -22,6 +25,15 @@ log = logging.getLogger(__name__)
 
 def is_trace(name: str) -> bool:
     return trace_names.parse(name) is not None
+
+
+def may_be_whole(name: str, size: int) -> bool:
+    """Whether a trace of this name can have so many bytes, whatever its element type. How much padding a padded one
+    has is not in its name."""
+    trace = trace_names.parse(name)
+    if trace is None or trace.kind == "padded":
+        return trace is not None and size > 0
+    return size in {width * prod(trace.dims) for width in ELEMENT_BYTES}
 
 
 def stale_traces(folder: Path) -> list[Path]:
@@ -48,7 +60,7 @@ class TraceCollector:
         self._source, self._target = source, target
         self._created: asyncio.Queue[Path | None] = asyncio.Queue()  # None: the run has returned
         self._observer = Observer()
-        self._moved: list[Path] = []
+        self._moved: dict[str, Path] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,18 +71,24 @@ class TraceCollector:
         self._task = asyncio.create_task(self._follow(), name="traces")
 
     async def _follow(self) -> None:
-        """Move each trace out when its successor appears."""
-        open_one: Path | None = None
+        """Move each trace out when its successor appears, but for one whose size says that it isn't whole."""
+        waiting: list[Path] = []
         while (new := await self._created.get()) is not None:
-            if open_one is not None and open_one != new:
-                await asyncio.to_thread(self._move, open_one)
-            open_one = new
+            waiting = [path for path in waiting if path == new or not await asyncio.to_thread(self._move_whole, path)]
+            if new not in waiting:
+                waiting.append(new)
+
+    def _move_whole(self, path: Path) -> bool:
+        if not may_be_whole(path.name, path.stat().st_size):
+            return False
+        self._move(path)
+        return True
 
     def _move(self, path: Path) -> None:
         target = self._target / path.name
         shutil.copyfile(path, target)
         path.unlink()
-        self._moved.append(target)
+        self._moved[path.name] = target
 
     async def finish(self) -> list[Path]:
         """Call after the run has returned: moves the rest; returns all traces in the order they were written."""
@@ -82,4 +100,4 @@ class TraceCollector:
         rest = stale_traces(self._source)
         for path in rest:
             await asyncio.to_thread(self._move, path)
-        return list(self._moved)
+        return list(self._moved.values())
