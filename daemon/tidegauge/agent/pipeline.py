@@ -17,6 +17,7 @@ import msgspec
 from tidegauge.agent import last_words
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.doubts import doubts
 from tidegauge.agent.events import (
     AcceleratorDown,
     AcceleratorSlow,
@@ -353,7 +354,9 @@ class PipelineService:
             return True
         self._frame_id += 1
         sample = self.choose_sample()
-        run = RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample)
+        run = RunFrame(
+            self._frame_id, frame.generation, frame.slot, frame.captured, sample, doubts(self._store.state.alarms)
+        )
         await worker.send(run)
         done, _ = await worker.receive(self._runtime.run_timeout)
         if isinstance(done, FrameSkipped):

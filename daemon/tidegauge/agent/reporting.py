@@ -125,7 +125,7 @@ class Reporting:
                     detector=alarm.detector,
                     verdict=alarm.verdict,
                     symptoms=(),
-                    message="cleared by a person",
+                    message=event.why,
                     wall=now.wall,
                     boot_id=now.boot_id,
                     uptime=now.uptime,
@@ -140,4 +140,4 @@ class Reporting:
             return
         self._next_result = now + results.mqtt_interval
         done = event.done
-        self._uplink.publish_result(Result(done.frame_id, stamp().wall, self._profile.name, done.summary))
+        self._uplink.publish_result(Result(done.frame_id, stamp().wall, self._profile.name, done.summary, done.doubts))

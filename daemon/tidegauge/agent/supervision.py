@@ -19,6 +19,8 @@ DETECTORS = {
     "exited": "accelerator_crashed",
     "failed": "accelerator_crashed",
 }
+#: Every detector of this module. None of them says that an answer is wrong.
+NAMES = frozenset({*DETECTORS.values(), "accelerator_down", "accelerator_slow"})
 
 
 class Supervision:

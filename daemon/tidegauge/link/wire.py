@@ -71,12 +71,13 @@ class AlarmChange(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`…/result`: the decoded answer to one frame, small."""
+    """`…/result`: the decoded answer to one frame, small. `doubts`: what says that it must not be taken for right."""
 
     frame_id: int
     captured_wall: float
     model: str
     summary: dict[str, float]
+    doubts: tuple[str, ...] = ()
 
 
 def topic(device: str, *parts: str) -> str:

@@ -103,13 +103,17 @@ class AttachFrames(Message):
 
 
 class RunFrame(Message):
-    """Run the picture in a frame slot. With `sample_slot` ≥ 0, copy input tensor and outputs into that sample slot."""
+    """Run the picture in a frame slot. With `sample_slot` ≥ 0, copy input tensor and outputs into that sample slot.
+
+    `doubts`: detectors whose latched alarms say that the answer must not be taken for right; published with it.
+    """
 
     frame_id: int
     camera_generation: int
     slot: int
     captured: float
     sample_slot: int = -1
+    doubts: tuple[str, ...] = ()
 
 
 class RunTensor(Message):
@@ -157,7 +161,10 @@ class PipelineReady(Message):
 
 
 class FrameDone(Message):
-    """A device run of a frame. `digest`: xxh3-128 hex of all outputs in order. `summary`: the decoded result."""
+    """A device run of a frame. `digest`: xxh3-128 hex of all outputs in order. `summary`: the decoded result.
+
+    `doubts`: as published with the answer.
+    """
 
     frame_id: int
     camera_generation: int
@@ -168,6 +175,7 @@ class FrameDone(Message):
     outputs: tuple[OutputStats, ...]
     summary: dict[str, float]
     sample_slot: int = -1
+    doubts: tuple[str, ...] = ()
 
 
 class FrameSkipped(Message):

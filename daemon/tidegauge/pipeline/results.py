@@ -43,21 +43,26 @@ class ResultTensor(msgspec.Struct, frozen=True):
 
 class ResultHeader(msgspec.Struct, frozen=True):
     """What precedes the tensors. `captured`: seconds on the monotonic clock; `dropped`: records that this client has
-    missed since it connected; `nbytes`: the length of all tensors together."""
+    missed since it connected; `nbytes`: the length of all tensors together. `doubts`: names of what says that this
+    answer must not be taken for right, such as `invariant` or `known_answer_device`; empty while nothing does."""
 
     frame_id: int
     captured: float
     tensors: tuple[ResultTensor, ...]
     nbytes: int
     dropped: int
+    doubts: tuple[str, ...] = ()
 
 
 class _Record:
     """One device run's outputs, shared by all clients; never copied."""
 
-    def __init__(self, frame_id: int, captured: float, outputs: Sequence[tuple[TensorSpec, Array]]) -> None:
+    def __init__(
+        self, frame_id: int, captured: float, outputs: Sequence[tuple[TensorSpec, Array]], doubts: tuple[str, ...]
+    ) -> None:
         self.frame_id = frame_id
         self.captured = captured
+        self.doubts = doubts
         self.tensors: list[ResultTensor] = []
         self.parts: list[memoryview] = []
         self.nbytes = 0
@@ -68,7 +73,7 @@ class _Record:
 
     def packets(self, dropped: int) -> list[memoryview]:
         header = msgspec.msgpack.encode(
-            ResultHeader(self.frame_id, self.captured, tuple(self.tensors), self.nbytes, dropped)
+            ResultHeader(self.frame_id, self.captured, tuple(self.tensors), self.nbytes, dropped, self.doubts)
         )
         return [memoryview(HEADER_LENGTH.pack(len(header)) + header), *self.parts]
 
@@ -118,12 +123,18 @@ class ResultServer:
         self._thread = threading.Thread(target=self._serve, name="results", daemon=True)
         self._thread.start()
 
-    def publish(self, frame_id: int, captured: float, outputs: Sequence[tuple[TensorSpec, Array]]) -> None:
+    def publish(
+        self,
+        frame_id: int,
+        captured: float,
+        outputs: Sequence[tuple[TensorSpec, Array]],
+        doubts: tuple[str, ...] = (),
+    ) -> None:
         """Hand over the outputs of a frame's device run. The arrays must not be written to afterwards."""
         with self._lock:
             if not self._clients:
                 return
-            record = _Record(frame_id, captured, outputs)
+            record = _Record(frame_id, captured, outputs, doubts)
             for client in self._clients:
                 client.offer(record)
         self._wake()

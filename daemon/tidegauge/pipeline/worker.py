@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tidegauge.detectors import invariants
 from tidegauge.losses.output_stats import output_stats
 from tidegauge.losses.select import outputs_summary
 from tidegauge.pipeline.channel import Channel
@@ -107,9 +108,11 @@ class PipelineWorker:
         picture = self._frames.array(command.slot, self._picture)
         tensors = {self._session.inputs[0].name: input_tensor(picture, self._profile.preprocess)}
         run = self._run(tensors)
+        broken = invariants.check(run.statistics)
+        doubts = command.doubts if broken is None else (*command.doubts, broken.detector)
         if self._results is not None:
             outputs = list(zip(self._session.outputs, run.outputs, strict=True))
-            self._results.publish(command.frame_id, command.captured, outputs)
+            self._results.publish(command.frame_id, command.captured, outputs, doubts)
         self._keep(command.sample_slot, tensors, run)
         return FrameDone(
             frame_id=command.frame_id,
@@ -121,6 +124,7 @@ class PipelineWorker:
             outputs=run.statistics,
             summary=outputs_summary(self._profile.output, dict(zip(self._names, run.outputs, strict=True))),
             sample_slot=command.sample_slot,
+            doubts=doubts,
         )
 
     def run_tensor(self, command: RunTensor) -> TensorDone:

@@ -133,6 +133,14 @@ def test_without_clients_a_frame_is_nobodys_loss(server: ResultServer, path: Pat
         assert read_record(client)[0] == ResultHeader(10, 0.0, tensors, PICTURE.nbytes + SCORES.nbytes, dropped=0)
 
 
+def test_doubts_go_out_with_the_answer(server: ResultServer, path: Path) -> None:
+    with connect(server, path) as client:
+        server.publish(1, 0.0, outputs(1), ("known_answer_device",))
+        assert read_record(client)[0].doubts == ("known_answer_device",)
+        server.publish(2, 0.0, outputs(2))
+        assert read_record(client)[0].doubts == ()
+
+
 def test_a_fifth_client_is_turned_away_until_one_leaves(server: ResultServer, path: Path) -> None:
     clients = [connect(server, path) for _ in range(MAX_CLIENTS)]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as fifth:
