@@ -11,6 +11,8 @@ from enum import StrEnum
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from tidegauge.spool.planner import DropReason
+
 
 class Refusal(StrEnum):
     """Why a capture is refused: label of `captures_refused_total`."""
@@ -53,6 +55,7 @@ CAPTURE_RESULTS = ("captured", "refused", "failed")
 REFUSALS = tuple(refusal.value for refusal in Refusal)
 KNOWN_ANSWER_SIDES = ("device", "reference")
 CAMERA_PROBLEMS = ("down", "no_frames")
+PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
 
 LATENCY_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1, 5)
 LOSS_BUCKETS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -85,6 +88,7 @@ class AgentMetrics:
         return Histogram(f"tidegauge_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def _define_identity(self) -> None:
+        self.device = self._gauge("device_info", "The board's own name, by which the collector knows it too.", "device")
         self.build = self._gauge("build_info", "Version of the agent.", "version", "virtual")
         self.artifact = self._gauge(
             "artifact_info",
@@ -151,6 +155,9 @@ class AgentMetrics:
             "drift_log_evidence_limit", "The evidence at which the detector raises its alarm.", "model", "detector"
         )
         self.alarm = self._gauge("drift_alarm", "1 while an alarm of this cause is latched.", "model", "cause")
+        self.latched = self._gauge(
+            "alarm_latched", "1 while an alarm of this detector is latched.", "model", "detector", "cause"
+        )
         self.alarms = self._counter("drift_alarms_total", "Alarms raised, by cause.", "model", "cause")
         self.known_answer = self._counter(
             "known_answer_checks_total", "Known-answer checks, by side and result.", "model", "side", "result"
@@ -173,8 +180,12 @@ class AgentMetrics:
             "spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason"
         )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
-        self.mqtt_publishes = self._gauge("mqtt_publishes", "Publishes since start, by result.", "result")
-        self.bundles_sent = self._gauge("bundles_sent", "Bundles stored by the collector since start.")
+        self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
+        self.bundles_sent = self._counter("bundles_sent_total", "Bundles stored by the collector.")
+        self.bundles_refused = self._counter("bundles_refused_total", "Bundles that the collector turned away.")
+        self.certificate = self._gauge(
+            "certificate_expiry_timestamp_seconds", "When a certificate of the link expires.", "use"
+        )
 
     def _set_zeros(self) -> None:
         for reason in FRAME_DROPS:
@@ -193,6 +204,10 @@ class AgentMetrics:
                 self.known_answer.labels(self.model, side, result)
         for result in CAPTURE_RESULTS:
             self.captures.labels(result)
+        for result in PUBLISH_RESULTS:
+            self.mqtt_publishes.labels(result)
+        for dropped in DropReason:
+            self.spool_dropped.labels(dropped.value)
         for refusal in REFUSALS:
             self.refusals.labels(refusal)
         for worker in WORKERS:

@@ -7,11 +7,12 @@ accelerator that hung, crashed, got slow or won't open), which never does: a tra
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.events import AlarmCleared, AlarmRaised, Evidence
 from tidegauge.agent.state import Latched, StateStore
+from tidegauge.attribution import TERMS
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import wall
 from tidegauge.metrics import CAUSES, AgentMetrics
@@ -20,18 +21,24 @@ log = logging.getLogger(__name__)
 
 
 class AlarmBook:
-    """The one writer of `AgentState.alarms` and of the metric `drift_alarm`."""
+    """The one writer of `AgentState.alarms` and of the metrics `drift_alarm` and `alarm_latched`."""
 
     def __init__(self, store: StateStore, bus: Bus, metrics: AgentMetrics) -> None:
         self._store, self._bus, self._metrics = store, bus, metrics
         self._count = 0
+        self._shown: set[tuple[str, str]] = set()
 
     @property
     def alarms(self) -> tuple[Latched, ...]:
         return self._store.state.alarms
 
     def show(self) -> None:
-        """Set the metric from what is latched."""
+        """Set the metrics from what is latched. A detector is exported from its first alarm on."""
+        by_detector = {(alarm.detector, alarm.verdict) for alarm in self.alarms}
+        self._shown |= by_detector
+        for detector, verdict in self._shown:
+            value = 1 if (detector, verdict) in by_detector else 0
+            self._metrics.latched.labels(self._metrics.model, detector, verdict).set(value)
         latched = {alarm.verdict for alarm in self.alarms}
         for cause in CAUSES:
             self._metrics.alarm.labels(self._metrics.model, cause).set(1 if cause in latched else 0)
@@ -47,19 +54,35 @@ class AlarmBook:
         self._count += 1
         name = cause.detector.replace("_", "-")
         alarm_id = f"{int(now)}-{self._store.state.session}-{self._count}-{name}"
-        latched = tuple(Latched(alarm_id, detector, cause.verdict, said, now) for detector, said in found)
+        latched = tuple(
+            Latched(alarm_id, detector, cause.verdict, said, now, cause.severity, cause.replay, _shares(cause.evidence))
+            for detector, said in found
+        )
         self._store.update(alarms=(*self.alarms, *latched))
         self._metrics.alarms.labels(self._metrics.model, cause.verdict).inc(len(latched))
         self.show()
-        log.warning("alarm, verdict %s: %s", cause.verdict, cause.message)
+        log.warning("alarm (%s), verdict %s: %s", cause.severity, cause.verdict, cause.message)
         self._bus.emit(AlarmRaised(alarm_id, cause, evidence, capture))
         return alarm_id
 
-    def clear(self) -> tuple[Latched, ...]:
+    def clear(self, why: str = "cleared by a person") -> tuple[Latched, ...]:
         """Unlatch all; returns what was latched."""
         cleared = self.alarms
-        self._store.update(alarms=())
-        self.show()
-        if cleared:
-            self._bus.emit(AlarmCleared(cleared))
+        self._unlatch(cleared, why)
         return cleared
+
+    def end(self, detector: str, why: str) -> None:
+        """What a warning was about is over, and says so itself: a camera that delivers again, inputs as they were."""
+        self._unlatch(tuple(alarm for alarm in self.alarms if alarm.detector == detector), why)
+
+    def _unlatch(self, alarms: tuple[Latched, ...], why: str) -> None:
+        if not alarms:
+            return
+        self._store.update(alarms=tuple(alarm for alarm in self.alarms if alarm not in alarms))
+        self.show()
+        self._bus.emit(AlarmCleared(alarms, why))
+
+
+def _shares(evidence: Mapping[str, float]) -> dict[str, float]:
+    """The decomposition's terms, where the change of the loss was decomposed."""
+    return {name: evidence[name] for name in TERMS if name in evidence}

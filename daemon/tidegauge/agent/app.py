@@ -115,7 +115,7 @@ class Agent:
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
         self.notifier = Notifier(os.environ)
-        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.health, self.notifier)
+        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.health, self.notifier, config.link.cert)
         self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self._healthz)
         operator = Operator(self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus)
         self.control = ControlServer(loaded.state, operator, self._observer(config, profile.name))
@@ -149,6 +149,7 @@ class Agent:
         identity = self._identity
         self.monitor.begin(identity)
         self.metrics.build.labels(__version__, "unknown").set(1)
+        self.metrics.device.labels(self._loaded.config.device).set(1)
         self.server.start()
         self.control.listen()
         ready = Ready(board.own_pid(), self.server.url, self._results_socket)

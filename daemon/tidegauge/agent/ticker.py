@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
+from pathlib import Path
 
 from tidegauge.agent.health import Health
 from tidegauge.agent.notify import Notifier
 from tidegauge.clocks import monotonic
+from tidegauge.errors import TidegaugeError
+from tidegauge.link.certificates import expiry
 from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import HEALTH_STATES, AgentMetrics
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 
+log = logging.getLogger(__name__)
+
 PERIOD = 1.0
 MIB = 1024 * 1024
+#: Seconds between two looks at the certificate: it may be renewed while the agent runs.
+CERTIFICATE_PERIOD = 3600.0
 
 
 class Ticker:
-    def __init__(self, metrics: AgentMetrics, spool: Spool, uplink: Uplink, health: Health, notifier: Notifier) -> None:
+    """`certificate`: the link's own, a PEM file; empty where it has none."""
+
+    def __init__(
+        self,
+        metrics: AgentMetrics,
+        spool: Spool,
+        uplink: Uplink,
+        health: Health,
+        notifier: Notifier,
+        certificate: str = "",
+    ) -> None:
         self._metrics, self._spool, self._uplink = metrics, spool, uplink
         self._health, self._notifier = health, notifier
         self._drops: Counter[DropReason] = Counter()
+        self._publishes: Counter[str] = Counter()
+        self._sent = self._refused = 0
+        self._certificate, self._look_again = certificate, 0.0
 
     async def run(self) -> None:
         while True:
@@ -36,6 +57,18 @@ class Ticker:
                 self._metrics.state.labels(state).set(1 if state == verdict.state else 0)
             self._notifier.progress(now, verdict.ok, verdict.state)
             await self._refresh()
+            if self._certificate and now >= self._look_again:
+                self._look_again = now + CERTIFICATE_PERIOD
+                await self._look_at_certificate(Path(self._certificate))
+
+    async def _look_at_certificate(self, path: Path) -> None:
+        try:
+            ends = await asyncio.to_thread(expiry, path)
+        except TidegaugeError as error:
+            log.error("%s", error)
+            self._metrics.certificate.clear()  # the last known time would hide that it can't be read
+            return
+        self._metrics.certificate.labels("link").set(ends)
 
     async def _refresh(self) -> None:
         metrics = self._metrics
@@ -49,6 +82,9 @@ class Ticker:
             self._drops[reason] = count
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
-        metrics.bundles_sent.set(state.bundles_sent)
+        metrics.bundles_sent.inc(state.bundles_sent - self._sent)
+        metrics.bundles_refused.inc(len(state.refused) - self._refused)
+        self._sent, self._refused = state.bundles_sent, len(state.refused)
         for result, count in state.publishes.items():
-            metrics.mqtt_publishes.labels(result).set(count)
+            metrics.mqtt_publishes.labels(result).inc(count - self._publishes[result])
+            self._publishes[result] = count
