@@ -72,8 +72,8 @@ def tiny_network() -> onnx.ModelProto:
 
 
 class SmallBoard:
-    """A folder with a model, its artifacts (without tempDir: it usually stays on the PC), a virtual board and an agent's
-    configuration."""
+    """A folder with a model, its artifacts (without tempDir: it usually stays on the PC), a virtual board and the
+    configuration of an agent."""
 
     module = VIRTUAL_MODULE
 
