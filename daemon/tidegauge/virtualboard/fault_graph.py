@@ -211,6 +211,13 @@ def _tiny(at: _Place) -> str:
     return at.graph.add("Add", [at.value, step], at.prefix)
 
 
+def _coarse(at: _Place) -> str:
+    unit = at.const("unit", np.float32(at.code * 2.0 ** int(at.amount)))
+    counted = at.graph.add("Div", [at.value, unit], f"{at.prefix}::counted")
+    whole = at.graph.add("Floor", [counted], f"{at.prefix}::whole")
+    return at.graph.add("Mul", [whole, unit], at.prefix)
+
+
 _APPLY: dict[Kind, Callable[[_Place], str]] = {
     "gain": _gain,
     "zero": _gain,
@@ -226,4 +233,5 @@ _APPLY: dict[Kind, Callable[[_Place], str]] = {
     "first_frame": _first_frame,
     "rounding": _rounding,
     "tiny": _tiny,
+    "coarse": _coarse,
 }

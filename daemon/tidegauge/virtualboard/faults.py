@@ -34,6 +34,7 @@ Kind = Literal[
     "bias",
     "accumulator",
     "requantise",
+    "coarse",
 ]
 #: Every kind; then the kinds that the demo draws from; then the others.
 ALL_KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -62,8 +63,9 @@ _DEFAULT: dict[str, float] = {
     "bias": 2.0,
     "accumulator": 0.5,
     "requantise": 1.0,
+    "coarse": 4.0,
 }
-_COUNTS: frozenset[Kind] = frozenset({"nan", "channel_swap", "shear", "tiny"})
+_COUNTS: frozenset[Kind] = frozenset({"nan", "channel_swap", "shear", "tiny", "coarse"})
 MATRIX_LAYERS = ("TIDL_ConvolutionLayer", "TIDL_InnerProductLayer")
 MIN_BAND_HEIGHT = 8
 
@@ -80,8 +82,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (0.5). one_channel: channel number amount (0) is one code off, up and down as on a chess-board. shear: the pitch
     of a row is amount elements (1) too long, so that each row starts further right. stale: the values of the run
     before. first_frame: the session's first run gives random values. rounding: the share amount (0.1) of all elements
-    is one code off, up or down. tiny: amount elements (1) are one code off. A code of a float layer is 1/255 of its
-    range.
+    is one code off, up or down. tiny: amount elements (1) are one code off. coarse: the lowest amount bits (4) of the
+    codes are lost, as where an accumulator is shifted too early. A code of a float layer is 1/255 of its range.
 
     Inside convolutions and inner products: weights: times amount (0.5). bias: times amount (2). accumulator: sums
     beyond amount times the largest calibrated one (0.5) wrap round. requantise: the result is shifted amount bits (1)
