@@ -304,7 +304,8 @@ def test_late_will_does_not_overwrite_a_newer_birth(collector: Process, broker: 
     rows = collector.until("api/v1/devices", lambda rows: any(row["alarms"] == 1 for row in of("cam-4")(rows)))
     (device,) = of("cam-4")(rows)
     assert (device["state"], device["session"], device["phase"]) == ("online", 2, "monitoring")
-    assert 'tidegauge_collector_device_drift_alarm{device="cam-4"} 1.0' in collector.get("metrics")
+    expected = 'tidegauge_device_drift_alarm{cause="accelerator",device="cam-4",model=""} 1.0'
+    assert expected in collector.get("metrics")
     asyncio.run(publish(broker, (topic("cam-4", "status"), encode(Status("lost", 2)))))
     rows = collector.until("api/v1/devices", lambda rows: of("cam-4")(rows)[0]["state"] == "lost")
     assert of("cam-4")(rows)[0]["phase"] == "monitoring"  # as last told

@@ -11,6 +11,7 @@ from litestar.params import FromPath, QueryParameter, SkipValidation
 
 from tidegauge import __version__
 from tidegauge.bundles.manifest import Manifest
+from tidegauge.collector.discovery import TargetGroup, groups
 from tidegauge.collector.site import Site
 from tidegauge.collector.tables import Bundle, Device
 
@@ -56,6 +57,12 @@ def list_devices(site: TheSite) -> list[Device]:
     return site.store.devices()
 
 
+@get("/sd", sync_to_thread=True)
+def service_discovery(site: TheSite) -> list[TargetGroup]:
+    """Boards that Prometheus can scrape (key `scrape.address`), in the format of its HTTP service discovery."""
+    return groups(site.scrape, site.store.devices())
+
+
 @get("/health", sync_to_thread=True)
 def health(site: TheSite) -> Health:
     """Whether the collector works."""
@@ -70,4 +77,4 @@ def health(site: TheSite) -> Health:
     )
 
 
-router = Router("/api/v1", route_handlers=[list_bundles, show_bundle, list_devices, health])
+router = Router("/api/v1", route_handlers=[list_bundles, show_bundle, list_devices, service_discovery, health])

@@ -15,12 +15,27 @@ Positive = Annotated[int, Meta(ge=1)]
 
 
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[http]`: pages, API and metrics. `port` 0 takes a free one. `base`: path before every page, for a proxy."""
+    """`[http]`: pages, API and metrics. `port` 0 takes a free one. `base`: path before every page, for a proxy.
+
+    `device_metrics`: also metrics by device, at most 20 series each, for boards that can't be scraped.
+    """
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
     base: Annotated[str, Meta(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     metrics: bool = True
+    device_metrics: bool = True
+
+
+class ScrapeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[scrape]`: boards that Prometheus can reach itself, for its discovery at `/api/v1/sd`.
+
+    `address`: host and port by device, such as "{device}.boards.example.org:9464"; "" means none. It comes from here
+    and never from a board, which could otherwise send Prometheus anywhere. `devices`: patterns of names.
+    """
+
+    address: Annotated[str, Meta(pattern=r"^$|^[A-Za-z0-9._\-\[\]:{}]*\{device\}[A-Za-z0-9._\-\[\]:{}]*$")] = ""
+    devices: tuple[str, ...] = ("*",)
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +72,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http: HttpConfig = HttpConfig()
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
+    scrape: ScrapeConfig = ScrapeConfig()
 
     @property
     def data_folder(self) -> Path:

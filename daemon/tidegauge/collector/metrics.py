@@ -5,7 +5,9 @@ Counts of what is in the database are read from it at each scrape; counters are 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -14,8 +16,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from tidegauge import __version__
+from tidegauge.clocks import wall
+from tidegauge.collector import device_metrics
 from tidegauge.collector.store import Store
-from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES, Device
+from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES
+from tidegauge.errors import TidegaugeError
+from tidegauge.link.certificates import expiry
+
+_log = logging.getLogger(__name__)
 
 MESSAGES = ("status", "alarm", "file")
 REFUSALS = ("bad_topic", "bad_status", "bad_alarm", "bad_manifest")
@@ -25,12 +33,17 @@ SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 
 
 class CollectorMetrics:
-    """The collector's registry. All methods may be called from any thread."""
+    """The collector's registry. All methods may be called from any thread.
 
-    def __init__(self, store: Store) -> None:
+    `by_device`: also what boards have told of themselves. `certificate`: of the link to the broker, a PEM file.
+    """
+
+    def __init__(self, store: Store, by_device: bool = True, certificate: str = "") -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
         self._registry = CollectorRegistry()
-        self._registry.register(_FromStore(store))
+        self._registry.register(_FromStore(store, by_device))
+        if certificate:
+            self._registry.register(_OfCertificate(Path(certificate)))
         self._connected = self._gauge("mqtt_connected", "Whether the broker is connected.")
         self._messages = self._counter("messages_total", "Messages of devices.", "kind")
         self._refused = self._counter("refused_total", "Messages and manifests that were not taken.", "reason")
@@ -88,8 +101,8 @@ class CollectorMetrics:
 class _FromStore(Collector):
     """Gauges that are what the database says at the moment of the scrape; also what boards behind NAT last told."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, by_device: bool) -> None:
+        self._store, self._by_device = store, by_device
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(())  # else the registry would read the database when this is registered
@@ -97,39 +110,41 @@ class _FromStore(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         totals, devices = self._store.totals(), self._store.devices()
         yield GaugeMetricFamily("tidegauge_collector_devices", "Devices known.", value=len(devices))
+        yield GaugeMetricFamily(
+            "tidegauge_collector_clock_seconds",
+            "The collector's own Unix time, to compare with its other times.",
+            value=wall(),
+        )
         yield _by_state("bundles", "Bundles by state.", BUNDLE_STATES, totals.bundles)
         yield _by_state("transfers", "Files of devices by state of their transfer.", TRANSFER_STATES, totals.transfers)
         yield GaugeMetricFamily("tidegauge_collector_blobs", "Blobs held.", value=totals.blobs)
         yield GaugeMetricFamily("tidegauge_collector_blobs_bytes", "Size of all blobs held.", value=totals.blob_bytes)
-        yield _by_device(
-            "device_last_seen_timestamp_seconds",
-            "When a device last sent something, by the collector's clock.",
-            devices,
-            [device.last_seen for device in devices],
+        if self._by_device:
+            yield from device_metrics.families(devices, self._store.active_alarms())
+
+
+class _OfCertificate(Collector):
+    """Read at each scrape: it may be renewed. While it can't be read the metric is absent, and the log says why."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "tidegauge_certificate_expiry_timestamp_seconds", "When a certificate of the link ends.", labels=["use"]
         )
-        yield _by_device(
-            "device_online",
-            "Whether a device is connected by its own last status.",
-            devices,
-            [float(device.state == "online") for device in devices],
-        )
-        yield _by_device(
-            "device_drift_alarm",
-            "Whether a device has an alarm that is not cleared.",
-            devices,
-            [float(bool(device.alarms or device.alarm)) for device in devices],
-        )
+        try:
+            family.add_metric(["link"], expiry(self._path))
+        except TidegaugeError as error:
+            _log.error("%s", error)
+        yield family
 
 
 def _by_state(name: str, text: str, states: tuple[str, ...], counts: dict[str, int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"tidegauge_collector_{name}", text, labels=["state"])
     for state in states:
         family.add_metric([state], counts.get(state, 0))
-    return family
-
-
-def _by_device(name: str, text: str, devices: list[Device], values: list[float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"tidegauge_collector_{name}", text, labels=["device"])
-    for device, value in zip(devices, values, strict=True):
-        family.add_metric([device.device], value)
     return family

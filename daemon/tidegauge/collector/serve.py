@@ -69,7 +69,7 @@ def run(config: CollectorConfig, listener: socket.socket) -> None:
 def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
     store, blobs, partials = Store(data / "collector.sqlite"), BlobStore(data / "blobs"), Partials(data / "partial")
     partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
-    metrics = CollectorMetrics(store)
+    metrics = CollectorMetrics(store, config.http.device_metrics, config.link.cert)
     process, library = CompareProcess(config.comparison), CompileLibrary(config.library_folder)
     manifest_limit = config.limits.manifest_bytes
     comparisons = Comparisons(data, store, blobs, library, process, manifest_limit, metrics.compared)
@@ -85,6 +85,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         manifest_limit=manifest_limit,
         connected=lambda: link.connected,
         report_folder=comparisons.report_folder,
+        scrape=config.scrape,
     )
     return Collector(data, listener, _url(config.http, listener), store, process, jobs, ingest, link, WebServer(site))
 

@@ -13,6 +13,7 @@ from litestar.status_codes import HTTP_409_CONFLICT
 from tidegauge.bundles.manifest import Manifest
 from tidegauge.collector.assemble import archive
 from tidegauge.collector.blobs import BlobStore
+from tidegauge.collector.config import ScrapeConfig
 from tidegauge.collector.manifests import read_manifest
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.store import Store
@@ -34,6 +35,7 @@ class Site:
     manifest_limit: int
     connected: Callable[[], bool]
     report_folder: Callable[[str, str], Path]
+    scrape: ScrapeConfig
 
     def bundle(self, device: str, bundle: str) -> Bundle:
         """Raises NotFoundException."""

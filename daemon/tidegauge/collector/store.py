@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from tidegauge.bundles.manifest import Manifest, blobs_of
 from tidegauge.clocks import Wall
 from tidegauge.collector import tables
+from tidegauge.collector.device_metrics import ActiveAlarm
 from tidegauge.collector.tables import (
     Bundle,
     BundleState,
@@ -91,6 +92,11 @@ class Store:
             .scalar_subquery()
         )
         return self._rows(select(devices, active.label("alarms")).order_by(devices.c.device), Device)
+
+    def active_alarms(self) -> list[ActiveAlarm]:
+        """Alarms that were raised and not cleared, of all devices."""
+        columns = (alarms.c.device, alarms.c.detector, alarms.c.verdict, alarms.c.received)
+        return self._rows(select(*columns).where(alarms.c.active), ActiveAlarm)
 
     # --- transfers -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -48,6 +49,8 @@ class Uplink:
         self, config: LinkConfig, device: str, spool: Spool, session: int, log: logging.Logger | None = None
     ) -> None:
         self.state = UplinkState()
+        #: Makes the status anew whenever it is sent, so that a repeated one says how the board is at that moment.
+        self.fresh_status: Callable[[], Status] | None = None
         self._config, self._device, self._spool = config, device, spool
         self._log = log or logging.getLogger(__name__)
         self._rng = Random()
@@ -238,7 +241,8 @@ class Uplink:
         await self._deliver(connection, topic(self._device, "status"), encode(self._status("online")), retain=True)
 
     def _status(self, state: str) -> Status:
-        known = self._outbox.status or Status(state="online", session=0)
+        fresh = self.fresh_status
+        known = fresh() if fresh is not None else self._outbox.status or Status(state="online", session=0)
         return msgspec.structs.replace(known, state=state, session=self._session)
 
     async def _farewell(self, connection: Connection) -> None:

@@ -15,6 +15,7 @@ from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Wall
 from tidegauge.collector import views, web
+from tidegauge.collector.config import ScrapeConfig
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.link.wire import Status
@@ -34,6 +35,7 @@ def client(shelf: Shelf, tmp_path: Path) -> Iterator[TestClient[Any]]:
         manifest_limit=1 << 20,
         connected=lambda: True,
         report_folder=lambda device, bundle: tmp_path / "reports" / device / bundle,
+        scrape=ScrapeConfig("{device}.boards:9464", ("cam-*",)),
     )
     with TestClient(web.build(site)) as opened:
         yield opened
@@ -153,11 +155,19 @@ def test_metrics_are_clean(client: TestClient[Any], add: Callable[..., Any], she
     done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert 'tidegauge_collector_device_last_seen_timestamp_seconds{device="cam-1"} 7.0' in text
-    assert 'tidegauge_collector_device_drift_alarm{device="cam-1"} 1.0' in text
+    assert 'tidegauge_device_drift_alarm{cause="undecided",device="cam-1",model=""} 1.0' in text
     assert 'tidegauge_collector_bundles{state="complete"} 1.0' in text
     assert 'tidegauge_collector_comparisons_total{result="culprit"} 1.0' in text
     per_device = [line for line in text.splitlines() if 'device="cam-1"' in line]
     assert len(per_device) <= 20
+
+
+def test_boards_that_can_be_scraped_are_listed(client: TestClient[Any], shelf: Shelf) -> None:
+    for device in ("cam-1", "lab-1"):
+        shelf.store.set_status(device, Status("online", 3), Wall(7.0))
+    answer = get(client, "api/v1/sd")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == [{"targets": ["cam-1.boards:9464"], "labels": {"device": "cam-1"}}]
 
 
 def test_numbers_and_times_for_people() -> None:

@@ -1,0 +1,93 @@
+"""Metrics of boards that nobody can scrape, from what they have told: causes, bounds, and what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegauge.collector.device_metrics import OUTDATED, SERIES, ActiveAlarm, families
+from tidegauge.collector.tables import Device
+from tidegauge.link import vitals
+
+
+def board(**changes: Any) -> Device:
+    known = {
+        "device": "cam-1",
+        "session": 3,
+        "state": "online",
+        "version": "0.1",
+        "virtual": False,
+        "model": "enhancer",
+        "phase": "watching",
+        "progress": 1.0,
+        "alarm": "",
+        "detail": {},
+        "last_seen": 1000.0,
+    }
+    return Device(**{**known, **changes})
+
+
+def series(device: Device, *alarms: ActiveAlarm) -> dict[tuple[str, str], float]:
+    """By metric and the value of its last label."""
+    found = {}
+    for family in families([device], alarms):
+        for sample in family.samples:
+            found[family.name.removeprefix("tidegauge_"), list(sample.labels.values())[-1]] = sample.value
+    return found
+
+
+def causes(device: Device, *alarms: ActiveAlarm) -> set[str]:
+    return {last for (name, last), value in series(device, *alarms).items() if name == "device_drift_alarm" and value}
+
+
+def test_an_alarm_counts_by_its_message_or_by_the_status() -> None:
+    alarm = ActiveAlarm("cam-1", "loss", "accelerator", 999.0)
+    assert causes(board()) == set()
+    assert causes(board(), alarm) == {"accelerator"}
+    assert causes(board(alarm="scene", detail={vitals.ALARM + "camera": 1.0})) == {"camera"}
+    assert causes(board(alarm="black")) == {"undecided"}  # an alarm, and no word of its cause
+    assert causes(board(), ActiveAlarm("cam-1", "x", "made up by the sender", 999.0)) == {"undecided"}
+    assert causes(board(), ActiveAlarm("cam-2", "loss", "accelerator", 999.0)) == set()
+
+
+def test_a_lost_clear_message_is_not_an_alarm_for_ever() -> None:
+    alarm = ActiveAlarm("cam-1", "loss", "accelerator", 1000.0)
+    assert causes(board(last_seen=1000.0 + OUTDATED + 1), alarm) == set()
+    assert causes(board(last_seen=1000.0 + OUTDATED + 1, alarm="loss"), alarm) == {"accelerator"}
+    assert causes(board(last_seen=1000.0 + OUTDATED + 1, state="lost"), alarm) == {"accelerator"}
+
+
+def test_what_is_not_told_is_absent() -> None:
+    found = series(board(detail={vitals.LOSS: float("inf")}))
+    names = {name for name, _ in found}
+    assert "device_shadow_last_disagreement_ratio" not in names and "device_camera_problem" not in names
+    found = series(
+        board(detail={vitals.CAMERA_PROBLEM: 0.0, vitals.EVIDENCE + "loss": 3.0, vitals.LIMIT + "loss": 9.0})
+    )
+    assert found["device_camera_problem", "cam-1"] == 0.0
+    assert (found["device_drift_log_evidence", "loss"], found["device_drift_log_evidence_limit", "loss"]) == (3.0, 9.0)
+
+
+KEYS = st.sampled_from(
+    [vitals.LOSS, vitals.SATURATION, vitals.CAMERA_PROBLEM, vitals.SPOOL, vitals.CERTIFICATE, "else"]
+) | st.builds(
+    lambda head, tail: head + tail,
+    st.sampled_from([vitals.ALARM, vitals.EVIDENCE, vitals.LIMIT]),
+    st.text(max_size=8) | st.sampled_from(["loss", "nmse", "accelerator"]),
+)
+
+
+@settings(max_examples=100)
+@given(
+    detail=st.dictionaries(KEYS, st.floats(), max_size=40),
+    alarms=st.lists(st.builds(ActiveAlarm, st.just("cam-1"), st.text(), st.text(), st.floats(0, 2000)), max_size=20),
+)
+def test_no_board_gets_more_than_its_series(detail: dict[str, float], alarms: list[ActiveAlarm]) -> None:
+    found = [
+        (family.name, tuple(sample.labels.items()))
+        for family in families([board(alarm="x", detail=detail)], alarms)
+        for sample in family.samples
+    ]
+    assert len(found) == len(set(found)) <= SERIES
