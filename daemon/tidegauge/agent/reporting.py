@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegauge import __version__
+from tidegauge.agent import vitals
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import (
@@ -54,6 +55,7 @@ class Reporting:
         bus.on(FrameProcessed, self._on_frame)
         bus.on(BundleSealed, lambda _: uplink.wake())
         bus.on(CaptureEnded, self._on_capture)
+        uplink.fresh_status = self._status
         self._say()
 
     @property
@@ -62,19 +64,20 @@ class Reporting:
         return self._phase, self._progress
 
     def _say(self) -> None:
+        self._uplink.set_status(self._status())
+
+    def _status(self) -> Status:
         alarms = self._store.state.alarms
-        self._uplink.set_status(
-            Status(
-                state="online",
-                session=self._store.state.session,
-                version=__version__,
-                virtual=self.virtual,
-                model=self._profile.name,
-                phase=self._phase,
-                progress=round(self._progress, 3),
-                alarm=", ".join(alarm.detector for alarm in alarms),
-                detail=self._detail,
-            )
+        return Status(
+            state="online",
+            session=self._store.state.session,
+            version=__version__,
+            virtual=self.virtual,
+            model=self._profile.name,
+            phase=self._phase,
+            progress=round(self._progress, 3),
+            alarm=", ".join(alarm.detector for alarm in alarms),
+            detail={**vitals.read(self._metrics), **self._detail},
         )
 
     def _on_phase(self, event: PhaseChanged) -> None:
