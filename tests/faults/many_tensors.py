@@ -16,6 +16,7 @@ from watchdog.events import FileClosedEvent, FileCreatedEvent, FileDeletedEvent,
 from watchdog.observers import Observer
 
 from faults.small_board import HEIGHT, WIDTH
+from tidegauge.bundles.reader import read_blob, read_manifest
 from tidegauge.tidl import trace_names
 from tidegauge.virtualboard import tracing
 from tidegauge.virtualboard.execution import Twin
@@ -23,6 +24,8 @@ from tidegauge.virtualboard.network import load_artifacts
 from tidegauge.virtualboard.options import CompileOptions
 
 TENSORS = 120
+#: What the trace folder may hold at a time: complete files, and the one that is being written.
+COMPLETE, WRITTEN = 5, 1
 #: Convolutions of this network have enough rows to be super-tiled; some tensors have 16 bits.
 OPTIONS = CompileOptions(
     calibration_frames=4,
@@ -70,6 +73,18 @@ def many_tensors() -> onnx.ModelProto:
         constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def traces_of(bundle: Path) -> dict[str, str]:
+    """SHA-256 by file name of the traces in a bundle."""
+    return {trace.file: trace.sha256 for trace in read_manifest(bundle).traces}
+
+
+def expected_of(bundle: Path, artifacts: Path) -> dict[str, str]:
+    """SHA-256 by file name of every trace of the bundle's input tensor."""
+    [stored] = read_manifest(bundle).inputs
+    data = read_blob(bundle, stored.blob, 64 << 20)
+    return expected_traces(artifacts, np.frombuffer(data, np.float32).reshape(stored.spec.shape))
 
 
 def expected_traces(artifacts: Path, picture: np.ndarray) -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""Captures that are cut off, hang or are refused: nothing is left behind, the pipeline comes back, reasons are told."""
+"""Captures that hang or are refused: nothing is left behind, the pipeline comes back, reasons are told."""
 
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
-from faults.small_board import HERE, INFERENCES, SmallBoard, frames_go_on, metrics, wait_for
-from tidegauge.agent.capture import STEPS
+from faults.small_board import INFERENCES, SmallBoard, frames_go_on, metrics, wait_for
 from tidegauge.bundles.reader import read_manifest
 from tidegauge.virtualboard.state import BoardState, update
 
@@ -28,41 +26,6 @@ MAP_LIBRARY = (
 
 def refused(reason: str) -> str:
     return f'tidegauge_captures_refused_total{{reason="{reason}"}}'
-
-
-def killed_at(board: SmallBoard, step: str) -> None:
-    """Kill the agent in this step of a capture; a new one must find and leave everything in order."""
-    config = board.configure(capture={"per_cause_hour": 5})
-    update(board.folder / "vb", trace_op_seconds=0.02)  # a dump that is still under way when the agent dies
-    with board.remote_log():
-        with board.running(str(HERE / "killed_agent.py"), str(config), step, log="killed.log") as agent:
-            url = board.url(agent)
-            wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
-            board.tidegauge("agent", "capture")
-            assert agent.wait(60) == -signal.SIGKILL
-        with board.agent(config) as agent:
-            url = board.url(agent)
-            frames_go_on(url)
-            assert not list((board.state / "work").glob("*"))
-            assert not list(board.traces.iterdir())
-            assert BoardState.load(board.folder / "vb").trace_write_level == 0
-            assert json.loads((board.state / "state.json").read_text())["capturing"] == ""
-            done = board.tidegauge("agent", "capture")
-            assert done.returncode == 0, done.stderr + board.log()
-    assert not list((board.state / "spool" / "incoming").iterdir())
-    assert not list(board.traces.iterdir())
-    assert "Traceback" not in board.log()
-
-
-def test_killed_while_the_traces_are_written(board: SmallBoard) -> None:
-    killed_at(board, "tracing")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("step", [step for step in STEPS if step != "tracing"])
-def test_killed_at_each_other_step(board: SmallBoard, step: str) -> None:
-    killed_at(board, step)
 
 
 def test_a_traced_run_that_hangs_fails_and_the_pipeline_is_proven_again(board: SmallBoard) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from faults.many_tensors import OPTIONS, TENSORS, expected_traces, many_tensors, watching
+from faults.many_tensors import COMPLETE, OPTIONS, TENSORS, WRITTEN, expected_of, many_tensors, traces_of, watching
 from faults.small_board import INFERENCES, SmallBoard, frames_go_on, metrics, wait_for
-from tidegauge.bundles.reader import read_blob, read_manifest
+from tidegauge.bundles.reader import read_manifest
 from tidegauge.virtualboard.network import load_artifacts
 from tidegauge.virtualboard.state import update
 
-#: What the trace folder may hold at a time: complete files, and the one that is being written.
-COMPLETE, WRITTEN = 5, 1
 REAL_PAUSE = 0.01  # of the remote-log server between two operations of the C7x
-MIB = 1 << 20
 
 
 @pytest.fixture
@@ -43,10 +39,8 @@ def test_few_files_lie_in_the_trace_folder_and_every_trace_arrives_whole(board: 
         assert not list((board.state / "work").iterdir())
     [bundle] = (board.state / "spool" / "bundles").iterdir()
     manifest = read_manifest(bundle)
-    [stored] = manifest.inputs
-    picture = np.frombuffer(read_blob(bundle, stored.blob, 64 * MIB), np.float32).reshape(stored.spec.shape)
-    expected = expected_traces(board.folder / "artifacts", picture)
-    assert {trace.file: trace.sha256 for trace in manifest.traces} == expected
+    expected = expected_of(bundle, board.folder / "artifacts")
+    assert traces_of(bundle) == expected
     assert seen.created == list(expected), "each was written once, in the network's order"
     assert seen.most <= COMPLETE + WRITTEN
     assert manifest.cause.evidence["traces_missing"] == manifest.cause.evidence["traces_truncated"] == 0

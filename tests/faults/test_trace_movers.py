@@ -101,7 +101,7 @@ class Case:
         onnx.save(tiny_network(), folder / "m.onnx")
         options = CompileOptions(calibration_frames=1, high_resolution_optimization=1 if tiled else 0)
         compile_model(folder / "m.onnx", self.artifacts, [{"input": PICTURE}], options)
-        BoardState(trace_folder=str(self.source), trace_op_seconds=0.01, trace_write_level=1).save(self.board)
+        BoardState(trace_folder=str(self.source), trace_op_seconds=0.004, trace_write_level=1).save(self.board)
         self.target = folder / "moved"
 
     def dump(self, network: TwinNetwork) -> None:
