@@ -14,6 +14,12 @@ from tidegauge.profile import Output
 
 #: Elements in a block; larger than for comparisons, since there is one array and no intermediate result.
 BLOCK = 1 << 16
+#: Outputs up to so many elements are looked at in full; of larger ones every n-th block is, so that a frame costs no
+#: more than one of this size. A fixed stride: what is looked at never depends on what was seen.
+FULL = 1 << 20
+#: Of more elements than these, mean and shares come from the first n-th of each block: minimum and maximum, which
+#: prove that every element is finite, cost less than either.
+SHARES = 1 << 18
 #: A summary looks at whole rows of so many pixels at most, evenly spread.
 PIXELS = 1 << 15
 #: Weights of red, green and blue in luma (ITU-R BT.601).
@@ -23,41 +29,53 @@ LUMA = (0.299, 0.587, 0.114)
 def output_stats(name: str, array: Array, low: float, high: float) -> OutputStats:
     """Statistics of one output, over its finite elements: minimum, maximum and mean are NaN where there is none.
 
-    Ends are those of an integer's type, else `low` and `high`, which may be infinite. Raises `ShapeMismatch` for an
-    output without elements.
+    Ends are those of an integer's type, else `low` and `high`, which may be infinite. Of outputs beyond 2^20 elements
+    every n-th block of 65,536 is looked at, and `finite` counts the rest as finite; beyond 2^18 elements the mean and
+    the shares are those of the first n-th of each block. Raises `ShapeMismatch` for an output without elements.
     """
     values = flat(array)
     at_low, at_high = ends(values.dtype, low, high)
+    every, parts = ceil(values.size / FULL), ceil(values.size / SHARES)
     least, most = np.inf, -np.inf
-    finite = lowest = highest = 0
+    seen = finite = taken = lowest = highest = 0
     total = 0.0
-    for start in range(0, values.size, BLOCK):
-        block, block_sum = _finite_part(values[start : start + BLOCK])
+    for start in range(0, values.size, BLOCK * every):
+        whole = values[start : start + BLOCK]
+        seen += whole.size
+        block, block_least, block_most = _finite_part(whole)
         if block.size == 0:
             continue
-        block_least, block_most = float(block.min()), float(block.max())
+        part = block[: ceil(block.size / parts)]
         if block_least <= at_low:
-            lowest += int(np.count_nonzero(block <= at_low))
+            lowest += int(np.count_nonzero(part <= at_low))
         if block_most >= at_high:
-            highest += int(np.count_nonzero(block >= at_high))
+            highest += int(np.count_nonzero(part >= at_high))
         least, most = min(least, block_least), max(most, block_most)
-        finite += block.size
-        total += block_sum
+        finite, taken, total = finite + block.size, taken + part.size, total + _sum(part)
     if finite == 0:
         return OutputStats(name, values.size, 0, nan, nan, nan, nan, nan)
-    return OutputStats(name, values.size, finite, least, most, total / finite, lowest / finite, highest / finite)
+    all_finite = values.size - (seen - finite)
+    return OutputStats(name, values.size, all_finite, least, most, total / taken, lowest / taken, highest / taken)
 
 
-def _finite_part(block: Array) -> tuple[Array, float]:
-    """The finite elements and their sum. A finite sum proves that all are finite, and saves a pass."""
+def _finite_part(block: Array) -> tuple[Array, float, float]:
+    """The finite elements, the least and the most of them; both are finite only where all elements are."""
     if block.dtype.kind != "f":
-        return block, float(np.sum(block, dtype=np.float64 if block.dtype.itemsize == 8 else np.int64))
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(np.sum(block))  # pairwise: in float32 good to 1e-6 of a block
-    if isfinite(total):
-        return block, total
+        return block, float(block.min()), float(block.max())
+    with np.errstate(invalid="ignore"):
+        least, most = float(block.min()), float(block.max())  # NaN where one is
+    if isfinite(least) and isfinite(most):
+        return block, least, most
     kept = block[np.isfinite(block)]
-    return kept, float(np.sum(kept, dtype=np.float64))
+    return (kept, float(kept.min()), float(kept.max())) if kept.size else (kept, nan, nan)
+
+
+def _sum(part: Array) -> float:
+    if part.dtype.kind != "f":
+        return float(np.sum(part, dtype=np.float64 if part.dtype.itemsize == 8 else np.int64))
+    with np.errstate(over="ignore"):
+        total = float(np.sum(part))  # pairwise: in float32 good to 1e-6 of a block
+    return total if isfinite(total) else float(np.sum(part, dtype=np.float64))
 
 
 def summary(output: Output, array: Array) -> dict[str, float]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tidegauge.losses.elements import ShapeMismatch
-from tidegauge.losses.output_stats import BLOCK, output_stats, summary
+from tidegauge.losses.output_stats import BLOCK, FULL, SHARES, output_stats, summary
 from tidegauge.profile import Output
 
 RAW = Output("y", "raw", step=0.1)
@@ -43,6 +43,32 @@ def test_every_block_counts() -> None:
     assert (stats.finite, stats.minimum, stats.maximum) == (values.size - 1, -5, 7)
     assert stats.high_share == pytest.approx(1 / (values.size - 1))
     assert stats.mean == pytest.approx(2 / (values.size - 1))
+
+
+def test_a_large_output_is_finite_only_where_every_element_is() -> None:
+    values = np.random.default_rng(1).uniform(0, 1, 720_000).astype(np.float32)
+    assert SHARES < values.size <= FULL
+    for position in (0, 333_333, BLOCK - 1, values.size - 1):
+        for wrong in (np.nan, np.inf, -np.inf):
+            damaged = values.copy()
+            damaged[position] = wrong
+            assert output_stats("y", damaged, 0, 1).finite == values.size - 1
+    values[values < 0.25] = 0
+    stats = output_stats("y", values, 0, 1)
+    assert (stats.count, stats.minimum, stats.maximum) == (values.size, 0, values.max())
+    assert stats.low_share == pytest.approx(0.25, abs=0.005)
+    assert stats.mean == pytest.approx(float(values.mean()), abs=0.003)
+
+
+def test_a_huge_output_is_looked_at_by_a_fixed_stride() -> None:
+    values = np.zeros(3 * FULL, np.float32)
+    values[: 2 * BLOCK], values[-1] = 0.5, 1.0
+    first, second = values.copy(), values.copy()
+    first[10], second[BLOCK + 10] = np.nan, np.nan  # in the first block, which is seen, and in the second, which is not
+    assert output_stats("y", first, 0, 1).finite == values.size - 1
+    assert output_stats("y", second, 0, 1).finite == values.size
+    stats = output_stats("y", values, 0, 1)
+    assert (stats.count, stats.minimum, stats.maximum) == (values.size, 0, 0.5)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16])
