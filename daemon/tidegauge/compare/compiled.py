@@ -11,6 +11,7 @@ from typing import TypeVar
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import elements, io_descriptor, layer_info, netlog, quant_proto, tensor_table
 from tidegauge.tidl.errors import FormatError
+from tidegauge.tidl.netlog import NetLayer
 from tidegauge.tidl.tensor_table import TensorInfo
 
 #: The svg of a network of 122 layers is 1.4 MB.
@@ -37,7 +38,7 @@ class Subgraph:
     """One compiled sub-graph. `expected`: data ids with a trace of their own; `names` by data id.
 
     `order`: data ids in order of execution. `edges`: what the layer of a data id reads, None without a netLog;
-    `incomplete`: data ids of layers that read more than the table has room for.
+    `incomplete`: data ids of layers that read more than the table has room for; `layers`: the rows of the netLog.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Subgraph:
     order: tuple[int, ...] = ()
     edges: dict[int, tuple[int, ...]] | None = None
     incomplete: frozenset[int] = frozenset()
+    layers: tuple[NetLayer, ...] = ()
 
     def info(self, data_id: int) -> TensorInfo | None:
         """The table's row of a data id."""
@@ -124,6 +126,7 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
 
 
 def _edges(found: Subgraph, net: netlog.NetLog) -> None:
+    found.layers = net.layers
     found.edges = {data_id: layer.inputs for layer in net.layers for data_id in layer.outputs}
     found.order = tuple(found.edges)
     found.incomplete = frozenset(
@@ -150,6 +153,12 @@ def _text(path: Path) -> str | None:
         return None
     except OSError as error:
         raise TidegaugeError(f"{path} can't be read", str(error.strerror)) from error
+
+
+def find_proto(folder: Path) -> str | None:
+    """The text of a compile's quantisation proto; None where there is none. Raises `TidegaugeError`."""
+    found = _proto(locate_tempdir(folder) or folder)
+    return found[1] if found else None
 
 
 def _proto(folder: Path) -> tuple[tuple[quant_proto.QuantLayer, ...], str] | tuple[()]:

@@ -156,18 +156,12 @@ def from_bundle(folder: Path, *, model: Path | None, tempdir: Path | None, label
     """A bundle's folder. The tempDir comes from outside unless the board had it; the model too, if it is not inside."""
     manifest = read_manifest(folder)
     data, name, beside = _bundle_model(folder, manifest, model)
-    log = _bundle_log(folder, manifest)
     if tempdir is None:
         raise TidegaugeError(
             f"the bundle {label} holds no names and scales of the traced layers",
             "give --tempdir the tempDir of the compile that made the board's artifacts",
         )
-    subgraphs = read_tempdir(tempdir, log)
-    _check_compile(manifest, subgraphs, tempdir)
-    sizes = {t.file: t.size for t in manifest.traces}
-    readers = {t.file: _blob_reader(folder, t.blob) for t in manifest.traces if t.blob and _present(folder, t.blob)}
-    known = {t.file: t.dtype for t in manifest.traces if t.dtype is not None}
-    tensors, findings = device_tensors(sizes, readers, known, subgraphs)
+    tensors, subgraphs, findings = bundle_traces(folder, tempdir)
     inputs = {item.spec.name: _stored(folder, item) for item in manifest.inputs}
     if not inputs:
         raise TidegaugeError(f"the bundle {label} holds no input tensor", "ask the board for it, or capture again")
@@ -188,6 +182,18 @@ def from_bundle(folder: Path, *, model: Path | None, tempdir: Path | None, label
     source.step = manifest.profile.output.step
     source.tracing_changed_output = manifest.tracing_changed_output
     return source
+
+
+def bundle_traces(folder: Path, tempdir: Path) -> tuple[list[DeviceTensor], dict[str, Subgraph], list[Finding]]:
+    """The traces of a bundle with the tables of its compile. Raises `TidegaugeError`; also for another compile's."""
+    manifest = read_manifest(folder)
+    subgraphs = read_tempdir(tempdir, _bundle_log(folder, manifest))
+    _check_compile(manifest, subgraphs, tempdir)
+    sizes = {t.file: t.size for t in manifest.traces}
+    readers = {t.file: _blob_reader(folder, t.blob) for t in manifest.traces if t.blob and _present(folder, t.blob)}
+    known = {t.file: t.dtype for t in manifest.traces if t.dtype is not None}
+    tensors, findings = device_tensors(sizes, readers, known, subgraphs)
+    return tensors, subgraphs, findings
 
 
 def _bundle_model(folder: Path, manifest: Manifest, model: Path | None) -> tuple[bytes, str, Path | None]:

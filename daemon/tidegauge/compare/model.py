@@ -33,8 +33,8 @@ _TINY = float(np.finfo(np.float32).tiny)
 class Model:
     """A flat list of nodes in topological order. `weights`: initialisers by name. `inputs`, `outputs`: names.
 
-    `input_shapes`: 0 for a dimension that is not fixed. `subnormal`: how many weights were below the smallest normal
-    float32 and are now zero.
+    `input_shapes`, `shapes` (of all tensors whose shape inference tells): 0 for a dimension that is not fixed.
+    `subnormal`: how many weights were below the smallest normal float32 and are now zero.
     """
 
     nodes: list[Any]
@@ -47,6 +47,7 @@ class Model:
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     input_types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     producer: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.index()
@@ -135,36 +136,89 @@ def _from_proto(proto: Any) -> Model:
         subnormal=flushed,
         input_shapes={i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim) for i in proto.graph.input},
         input_types={i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in proto.graph.input},
+        shapes=_shapes(proto),
     )
+
+
+#: Weights with more elements than this are not needed to infer shapes.
+_SMALL = 1024
+
+
+def _shapes(proto: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes by tensor as ONNX infers them; large weights stand there by shape only."""
+    light = onnx.ModelProto()
+    light.ir_version = proto.ir_version
+    light.opset_import.extend(proto.opset_import)
+    light.graph.name = proto.graph.name or "g"
+    light.graph.node.extend(proto.graph.node)
+    light.graph.input.extend(proto.graph.input)
+    light.graph.output.extend(proto.graph.output)
+    given = {i.name for i in proto.graph.input}
+    for weight in proto.graph.initializer:
+        if int(np.prod(weight.dims, dtype=np.int64)) <= _SMALL and weight.data_location != TensorProto.EXTERNAL:
+            light.graph.initializer.append(weight)
+        elif weight.name not in given:
+            light.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return {}  # shapes only help to match; the run itself will say what is wrong
+    values = (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output)
+    return {
+        v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
+        for v in values
+        if v.type.tensor_type.HasField("shape")
+    }
 
 
 def add_aliases(model: Model, device_names: Iterable[str]) -> dict[str, str]:
     """Insert the identities for the aliases that the device uses; returns alias → ONNX tensor.
 
-    A name that the model itself has is never taken for an alias.
+    `X_netFormat` is X after the data-convert layer at the entry of a sub-graph, `X_original` what is X behind the one
+    at its exit: at the ends of the model, or where it is cut. A name that the model itself has is never taken for an
+    alias.
     """
     names = set(device_names)
     known = set(model.tensors)
     added: dict[str, str] = {}
-    for tensor in model.inputs:
-        alias = tensor + NET_FORMAT
-        if alias in names and alias not in known:
-            for node in model.nodes:
-                rename_reads(node, {tensor: alias})
-            model.nodes.insert(0, helper.make_node("Identity", [tensor], [alias]))
-            added[alias] = tensor
-    for tensor in model.outputs:
+    for tensor in list(model.tensors):
         alias = tensor + ORIGINAL
         if alias in names and alias not in known and tensor in model.producer:
-            for node in model.nodes:
-                rename_reads(node, {tensor: alias})
-                for k, name in enumerate(node.output):
-                    if name == tensor:
-                        node.output[k] = alias
-            model.nodes.append(helper.make_node("Identity", [alias], [tensor]))
+            _leave(model, tensor, alias)
             added[alias] = tensor
-    model.index()
+    for tensor in list(model.tensors):
+        alias = tensor + NET_FORMAT
+        if alias in names and alias not in known:
+            _enter(model, tensor, alias)
+            added[alias] = tensor
+    for alias, tensor in added.items():
+        if tensor in model.shapes:
+            model.shapes[alias] = model.shapes[tensor]
     return added
+
+
+def _enter(model: Model, tensor: str, alias: str) -> None:
+    for node in model.nodes:
+        rename_reads(node, {tensor: alias})
+    place = model.producer[tensor] + 1 if tensor in model.producer else 0
+    model.nodes.insert(place, helper.make_node("Identity", [tensor], [alias]))
+    model.index()
+
+
+def _leave(model: Model, tensor: str, alias: str) -> None:
+    """The tensor itself stays what every other node reads, or the graph gives out, behind an identity."""
+    place = model.producer[tensor]
+    producer = model.nodes[place]
+    for k, name in enumerate(producer.output):
+        if name == tensor:
+            producer.output[k] = alias
+    if tensor in model.outputs:  # what reads it inside goes on from the codes
+        for node in model.nodes:
+            rename_reads(node, {tensor: alias})
+        model.nodes.append(helper.make_node("Identity", [alias], [tensor]))
+    else:
+        model.nodes.insert(place + 1, helper.make_node("Identity", [alias], [tensor]))
+    model.index()
 
 
 def fold_batch_norms(model: Model, keep: Iterable[str]) -> int:

@@ -31,8 +31,12 @@ Status = Literal[
     "unmatched",
 ]
 
-#: How a device tensor found its float twin. `input` / `original`: through an alias that TIDL adds.
-Matched = Literal["name", "sanitised", "input", "original", "none"]
+#: How a device tensor found its float twin. `input` / `original`: through an alias that TIDL adds; `lineage`, by what
+#: it reads or is read by; `fingerprint`, by its neighbourhood in the graph; `renamed`, by a prefix that all names
+#: changed; `weights`, by their scales; `value`, by the values themselves.
+Matched = Literal[
+    "name", "sanitised", "input", "original", "lineage", "fingerprint", "renamed", "weights", "value", "none"
+]
 
 #: Where the scale of a tensor comes from, best first; `float` needs none; `estimate` is a least-squares fit.
 ScaleSource = Literal["svg", "proto", "io", "log", "estimate", "float", "none"]
@@ -104,7 +108,8 @@ class LayerResult(msgspec.Struct, frozen=True):
     of codes at either end of the code range. `verdict`: "healthy", "inherits" (its error comes from before), "faulty",
     "recovers" (faulty, but without effect at the output), "undecided". `reason` says a status or verdict in words.
     `limit`: the excess above which a layer is wrong, where a baseline of healthy runs sets it; else the default
-    holds.
+    holds. `codes_beyond`: shares of codes further from the computed value than half a code plus each of `oracle.TIERS`.
+    `codes_unexplained`: the share of those that neither rounding nor healthy layers' arithmetic explains.
     """
 
     name: str
@@ -136,6 +141,8 @@ class LayerResult(msgspec.Struct, frozen=True):
     profiles: Profiles | None
     histogram: Histogram | None
     limit: float | None = None
+    codes_beyond: tuple[Share, ...] | None = None
+    codes_unexplained: Share | None = None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -157,12 +164,54 @@ class Effect(msgspec.Struct, frozen=True):
     reaches: bool
 
 
+class WhatIf(msgspec.Struct, frozen=True):
+    """An output's error, measured or predicted: of the output that is furthest off.
+
+    `error`: rms of the difference to the float run over rms of the float run; None where it is not finite. `sqnr_db`:
+    −20 log10 of it; None also where there is no error at all.
+    """
+
+    output: str
+    error: float | None
+    sqnr_db: float | None
+
+
 class Advice(msgspec.Struct, frozen=True):
-    """One thing to change. `option` is a TIDL compile option ready to paste, or empty where it is a deed in words."""
+    """One thing to change. `option` is a TIDL compile option ready to paste, or empty where it is a deed in words.
+
+    `alternative`: instead of the lines before it. `what_if`: the output's error if this line does what it is for.
+    """
 
     option: str
     value: str
     why: str
+    alternative: bool = False
+    what_if: WhatIf | None = None
+
+
+class CureStep(msgspec.Struct, frozen=True):
+    """One more layer changed: "exact", "wide" (16 bits), "params" (16-bit weights), "cpu" (taken off the accelerator),
+    "range" (a wider code range); and the output's error from then on."""
+
+    layer: str
+    change: str
+    after: WhatIf
+
+
+class Cure(msgspec.Struct, frozen=True):
+    """The smallest set of changes found, in the order of what they gain, as lines that are pasted together.
+
+    `target_db`: the SQNR that every output shall reach; `reached` None without one (then every culprit is cured).
+    `faithful`: whether the emulation that these figures come from gives the device's own error as it is.
+    """
+
+    target_db: float | None
+    reached: bool | None
+    before: WhatIf
+    after: WhatIf
+    steps: tuple[CureStep, ...]
+    advice: tuple[Advice, ...]
+    faithful: bool
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -179,7 +228,8 @@ class Picture(msgspec.Struct, frozen=True):
 class Culprit(msgspec.Struct, frozen=True):
     """A region that is wrong by itself. `explained`: share of its local error energy that the cause accounts for.
 
-    `detail`: the cause's numbers in words ("gain 1.50", "rows 38 to 52 of 96"). `place`: what to look at, by axis.
+    `detail`: the cause's numbers in words ("gain 1.50", "rows 38 to 52 of 96"). `what_if`: the output's error if this
+    region were exact: its float local output instead of the device's, everything after it run again.
     """
 
     layer: str
@@ -193,6 +243,7 @@ class Culprit(msgspec.Struct, frozen=True):
     sentence: str
     advice: tuple[Advice, ...]
     pictures: tuple[Picture, ...]
+    what_if: WhatIf | None = None
 
 
 class Unmatched(msgspec.Struct, frozen=True):
@@ -248,7 +299,7 @@ class OutputResult(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """The whole answer. `sentence` is the verdict for a person; `exit_code` for a script.
 
-    `rungs`, `exact`: where other runs of the same input were given, at which rung the error enters, and host against
+    `cure`: what to change, all in one; None where nothing is wrong. `rungs`, `exact`: where other runs of the same input were given, at which rung the error enters, and host against
     device bit by bit.
     """
 
@@ -268,6 +319,7 @@ class Comparison(msgspec.Struct, frozen=True):
     seconds: float
     rungs: Rungs | None = None
     exact: ExactComparison | None = None
+    cure: Cure | None = None
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
 
 
