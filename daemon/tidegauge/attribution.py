@@ -103,6 +103,12 @@ UNTESTED = Verdict(
     "critical",
     "Device and reference disagree, and no known answer could be tested on both of them: which one is wrong is open.",
 )
+CHANGE = Verdict(
+    "accelerator",
+    "critical",
+    "Device and reference agree less than before the change: go back to what ran before it, or accept the loss with "
+    "`tidegauge rebaseline`.",
+)
 NOTHING = Verdict("undecided", "none", "Nothing that was observed points at a fault.")
 
 
@@ -175,6 +181,44 @@ def decompose(accepted: Mapping[str, Bin], now: Mapping[str, Bin]) -> Decomposit
         mix += (weight - old.samples / before) * old.loss
         device += weight * (new.loss - old.loss) if new is not None and new.samples else 0.0
     return Decomposition(mix, device, unknown, share)
+
+
+#: Names of a decomposition's terms in an alarm's evidence.
+TERMS = ("input_mix", "device_change", "unknown", "unknown_share")
+#: A term decides when it makes up so much of the change.
+DECISIVE = 0.5
+
+HARDER = Verdict(
+    "data",
+    "warning",
+    "Device and reference disagree more because the inputs are others than at acceptance: kinds of input that were "
+    "always harder have become frequent, or kinds came that acceptance never saw. On kinds that it saw the device is "
+    "as good as it was.",
+)
+WITHIN = Verdict(
+    "accelerator",
+    "critical",
+    "Device and reference disagree more on the same kinds of input that acceptance saw: stored inputs come out right, "
+    "so it is a fault that they do not reach, as in the buffers, in pre-processing, or by heat.",
+)
+
+
+def terms(found: Decomposition) -> dict[str, float]:
+    """The terms by name, for an alarm's evidence."""
+    return dict(zip(TERMS, (found.input_mix, found.device, found.unknown, found.unknown_share), strict=True))
+
+
+def resolve(verdict: Verdict, found: Decomposition | None) -> Verdict:
+    """What the decomposition makes of a paired alarm whose known answers are right: most of the change decides.
+
+    Without a decomposition, or where no term makes up half of a rise, the verdict stays as it is. So it does where the
+    known answers, an invariant or saturation have decided.
+    """
+    if verdict not in (UNREACHED, MIXED) or found is None or found.total <= 0:
+        return verdict
+    if found.input_mix + found.unknown >= DECISIVE * found.total:
+        return HARDER
+    return WITHIN if found.device > DECISIVE * found.total else verdict
 
 
 Replay = Literal["not_reproducible", "artifacts_or_silicon", "quantisation", "as_float", "undecided"]

@@ -57,6 +57,22 @@ def free_bytes(folder: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
+def temperature(thermal: Path = Path("/sys/class/thermal")) -> float | None:
+    """The hottest thermal zone in °C; None where the board has none that can be read."""
+    found = []
+    for path in thermal.glob("thermal_zone*/temp"):
+        try:
+            found.append(int(path.read_text()) / 1000)
+        except (OSError, ValueError):
+            continue  # a zone that is switched off says so by an error
+    return max(found, default=None)
+
+
+def load_per_core() -> float:
+    """Processes ready to run, averaged over a minute, for each core."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
 def own_pid() -> int:
     return os.getpid()
 

@@ -11,6 +11,8 @@ from enum import StrEnum
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from tidegauge.attribution import TERMS
+from tidegauge.detectors.camera import CONDITIONS
 from tidegauge.spool.planner import DropReason
 
 
@@ -35,7 +37,22 @@ class Refusal(StrEnum):
 HEALTH_STATES = ("starting", "running", "no_camera", "capturing", "backing_off", "stopped_alarmed", "stuck")
 CAUSES = ("accelerator", "reference", "data", "camera", "undecided")
 FRAME_DROPS = ("camera_ring_full", "pipeline_busy", "pipeline_down", "stale_generation")
-SAMPLE_RESULTS = ("ok", "skipped_budget", "skipped_no_slot", "skipped_stale", "error")
+#: `skipped_…`: not measured, since the budget, the board's heat or load, or the product's latency forbade it, since no
+#: slot or worker was free, or since the pipeline was replaced under it.
+SAMPLE_RESULTS = (
+    "ok",
+    "skipped_budget",
+    "skipped_temperature",
+    "skipped_load",
+    "skipped_latency",
+    "skipped_no_slot",
+    "skipped_stale",
+    "error",
+)
+#: Measured samples that feed no paired detector: a faulty camera, light between two contexts, a context that still
+#: collects its reference, a reference that is itself at fault.
+HELD_OUT = ("camera", "light_changing", "uncommissioned", "reference")
+LIGHT_CONTEXTS = ("day", "low_light", "infrared")
 #: `hung` in a run, `create_hung` and `first_run_hung` before; `create_failed`: no session; `failed`: a run did;
 #: `not_offloaded`: the CPU ran it; `exited`: crash; `capture`: stopped in order; `stop_hung`: not even that.
 RESTART_REASONS = (
@@ -54,7 +71,7 @@ WORKER_RESTART_REASONS = ("failed", "hung", "exited")
 CAPTURE_RESULTS = ("captured", "refused", "failed")
 REFUSALS = tuple(refusal.value for refusal in Refusal)
 KNOWN_ANSWER_SIDES = ("device", "reference")
-CAMERA_PROBLEMS = ("down", "no_frames")
+CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
 
 LATENCY_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -147,6 +164,18 @@ class AgentMetrics:
         self.nmse = self._histogram(
             "shadow_nmse_ratio", "Normalised mean squared error of the watched output.", NMSE_BUCKETS, "model"
         )
+        self.held_out = self._counter(
+            "shadow_held_out_total", "Measured samples that feed no paired detector, by reason.", "model", "reason"
+        )
+        self.empty = self._counter(
+            "shadow_empty_total", "Measured samples in which neither side found anything: their loss is 0.", "model"
+        )
+        self.light_context = self._gauge("light_context", "1 for the light context of the present frames.", "context")
+        self.mix_distance = self._gauge(
+            "shadow_context_mix_distance_ratio",
+            "Total variation between the light contexts of samples that were run and of those that were skipped.",
+            "model",
+        )
         self.last_loss = self._gauge("shadow_last_disagreement_ratio", "Loss of the newest shadow sample.", "model")
 
     def _define_drift(self) -> None:
@@ -159,6 +188,18 @@ class AgentMetrics:
             "alarm_latched", "1 while an alarm of this detector is latched.", "model", "detector", "cause"
         )
         self.alarms = self._counter("drift_alarms_total", "Alarms raised, by cause.", "model", "cause")
+        self.block = self._gauge(
+            "drift_observation_samples", "Samples in an observation; 0 in a context not tested.", "model", "context"
+        )
+        self.context_samples = self._gauge(
+            "reference_samples", "Samples of a light context's reference, or collected for it.", "model", "context"
+        )
+        self.change = self._gauge(
+            "drift_loss_change_ratio",
+            "Change of the mean loss since acceptance at the newest paired alarm, by term.",
+            "model",
+            "term",
+        )
         self.known_answer = self._counter(
             "known_answer_checks_total", "Known-answer checks, by side and result.", "model", "side", "result"
         )
@@ -194,6 +235,14 @@ class AgentMetrics:
             self.camera_problem.labels(problem)
         for result in SAMPLE_RESULTS:
             self.samples.labels(self.model, result)
+        for reason in HELD_OUT:
+            self.held_out.labels(self.model, reason)
+        for context in LIGHT_CONTEXTS:
+            self.light_context.labels(context)
+            self.block.labels(self.model, context)
+            self.context_samples.labels(self.model, context)
+        for term in TERMS:
+            self.change.labels(self.model, term)
         for reason in RESTART_REASONS:
             self.restarts.labels(self.model, reason)
         for cause in CAUSES:
@@ -217,11 +266,27 @@ class AgentMetrics:
             self.state.labels(state)
         self.accelerator_down.labels(self.model)
         self.accelerator_suspect.labels(self.model)
-        for each in (self.inferences, self.inference_errors, self.acceptance, self.acceptance_failed, self.last_loss):
+        for each in (
+            self.inferences,
+            self.inference_errors,
+            self.acceptance,
+            self.acceptance_failed,
+            self.last_loss,
+            self.empty,
+            self.mix_distance,
+        ):
             each.labels(self.model)
         for histogram in (self.inference_seconds, self.shadow_seconds, self.loss, self.nmse):
             histogram.labels(self.model)
         self.progress.labels(self.model)
+
+    def held_out_counts(self) -> dict[str, int]:
+        """Measured samples that fed no paired detector, by reason."""
+        name = "tidegauge_shadow_held_out_total"
+        found = {
+            reason: self.registry.get_sample_value(name, {"model": self.model, "reason": reason}) for reason in HELD_OUT
+        }
+        return {reason: int(count) for reason, count in found.items() if count is not None}
 
     def render(self) -> bytes:
         """The registry in Prometheus' text format."""

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegauge import __version__, board
 from tidegauge.agent import orphans
+from tidegauge.agent.accepting import Accepting
 from tidegauge.agent.alarms import AlarmBook
 from tidegauge.agent.bundling import Identity, identify
 from tidegauge.agent.bus import Bus
@@ -29,16 +30,20 @@ from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
 from tidegauge.agent.reporting import Reporting
+from tidegauge.agent.scene import SceneWatch
 from tidegauge.agent.serve import MetricsServer
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.status import Observer
 from tidegauge.agent.supervision import Supervision
 from tidegauge.agent.ticker import Ticker
+from tidegauge.agent.verdicts import Verdicts
+from tidegauge.agent.watching import Watching
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import AgentMetrics
+from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)
@@ -84,18 +89,17 @@ class Agent:
         self._results_socket = socket
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
         self.pipeline = PipelineService(profile, config, socket, self.store, self.bus, self.metrics, self._logs)
+        self.alarms = AlarmBook(self.store, self.bus, self.metrics)
+        self.scene = SceneWatch(config.camera_health, config.contexts, self.alarms, self.bus, self.metrics)
         self.shadow = ShadowService(
-            profile, config.shadow, config.supervision, self.pipeline, self.bus, self.metrics, self._logs, seed
+            profile, config, self.pipeline, self.scene, self.bus, self.metrics, self._logs, seed
         )
         self.camera = CameraService(
             config.camera, config.supervision, self.pipeline, self.bus, self.metrics, self._logs
         )
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
-        self.alarms = AlarmBook(self.store, self.bus, self.metrics)
         self.supervision = Supervision(self.alarms, self.bus)
-        self.monitor = Monitor(
-            config, profile, self.store, self.alarms, self.golden, self.shadow, self.bus, self.metrics
-        )
+        self.monitor = self._monitor(config, profile)
         self._identity = identify(config.device, profile, "")
         preconditions = Preconditions(config.capture, self.store, self.pipeline, lambda: self.camera.problem)
         self.capture = CaptureService(
@@ -120,6 +124,13 @@ class Agent:
         operator = Operator(self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus)
         self.control = ControlServer(loaded.state, operator, self._observer(config, profile.name))
 
+    def _monitor(self, config: AgentConfig, profile: Profile) -> Monitor:
+        store, alarms, scene, metrics = self.store, self.alarms, self.scene, self.metrics
+        accepting = Accepting(config, store, self.golden, metrics)
+        watching = Watching(config, store, alarms, scene, metrics)
+        verdicts = Verdicts(config, store, alarms, self.golden, self.shadow, self.bus, metrics)
+        return Monitor(profile, store, alarms, scene, accepting, watching, verdicts, self.bus, metrics)
+
     def _observer(self, config: AgentConfig, model: str) -> Observer:
         return Observer(
             config,
@@ -134,6 +145,8 @@ class Agent:
             self.uplink,
             self.spool,
             self.health,
+            self.scene,
+            self.metrics,
         )
 
     def _healthz(self) -> tuple[bool, str]:
@@ -178,7 +191,7 @@ class Agent:
             await orphans.end_all(folder, self.pipeline.stuck)
         self.capture.recover()
         async with asyncio.TaskGroup() as group:
-            for part in (self.shadow, self.pipeline, self.camera, self.golden, self.capture):
+            for part in (self.shadow, self.pipeline, self.camera, self.scene, self.golden, self.capture):
                 group.create_task(part.run())
 
 

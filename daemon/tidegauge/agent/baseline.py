@@ -9,14 +9,17 @@ import msgspec
 from tidegauge.agent.state import VERSION as STATE_VERSION
 from tidegauge.agent.state import AgentState, Golden
 from tidegauge.clocks import Stamp
-from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.acceptance import Accepted, difference
 from tidegauge.errors import TidegaugeError
 
 VERSION = 1
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """`artifacts` (one hash for the folder) and `model`: what it belongs to. `golden`: the known answers' digests."""
+    """`artifacts` (one hash for the folder), `model` and `runtime`: what it belongs to.
+
+    `contexts`: the reference of each light context that is tested; others collect. `golden`: digests of known answers.
+    """
 
     version: int
     device: str
@@ -25,6 +28,8 @@ class Baseline(msgspec.Struct, frozen=True):
     accepted: Accepted
     accepted_at: Stamp | None
     golden: tuple[Golden, ...]
+    contexts: dict[str, Accepted] = {}
+    runtime: dict[str, str] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -57,7 +62,17 @@ def from_state(folder: Path, device: str = "") -> Baseline:
         raise TidegaugeError(
             f"{path} holds no accepted reference", "wait until acceptance has ended (`tidegauge status`)"
         )
-    return Baseline(VERSION, device, state.artifacts, state.model, state.accepted, state.accepted_at, state.golden)
+    return Baseline(
+        VERSION,
+        device,
+        state.artifacts,
+        state.model,
+        state.accepted,
+        state.accepted_at,
+        state.golden,
+        state.contexts,
+        state.runtime,
+    )
 
 
 def load(path: Path) -> Baseline:
@@ -77,9 +92,8 @@ def load(path: Path) -> Baseline:
 
 def compare(old: Baseline, new: Baseline) -> Comparison:
     """How much worse `new` is. Each bound holds with 95 %, so the interval with at least 90 %."""
-    before, after = old.accepted, new.accepted
-    low, high = after.lower95 - before.upper95, after.upper95 - before.lower95
-    verdict = "worse" if low > 0 else "better" if high < 0 else "no difference beyond chance"
+    found = difference(old.accepted, new.accepted)
+    verdict = "worse" if found.low > 0 else "better" if found.high < 0 else "no difference beyond chance"
     known = {golden.sha256: golden.device_digest for golden in old.golden}
     same = {
         golden.sha256[:12]: golden.device_digest == known[golden.sha256]
@@ -87,5 +101,5 @@ def compare(old: Baseline, new: Baseline) -> Comparison:
         if golden.sha256 in known
     }
     return Comparison(
-        after.mean - before.mean, low, high, verdict, old.artifacts == new.artifacts, old.model == new.model, same
+        found.mean, found.low, found.high, verdict, old.artifacts == new.artifacts, old.model == new.model, same
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import SupervisionConfig
-from tidegauge.agent.events import CameraDown, CameraUp
+from tidegauge.agent.events import CameraDown, CameraFinished, CameraUp, FrameDelivered
 from tidegauge.agent.frames import PendingFrame
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.workers import Worker, WorkerEnded
@@ -108,11 +108,13 @@ class CameraService:
             if isinstance(event, FrameReady):
                 self._metrics.frames.inc()
                 self.last_frame = monotonic()
+                self._bus.emit(FrameDelivered(event.sequence, event.sight))
                 self._pipeline.offer(PendingFrame(self.generation, event.slot, event.captured))
             elif isinstance(event, FrameDropped):
                 self._metrics.frames_dropped.labels("camera_ring_full").inc(event.count)
             elif isinstance(event, CameraEnded):
                 log.info("camera: the source has ended")
+                self._bus.emit(CameraFinished())
                 return
 
     async def _return_slots(self, worker: Worker[CameraEvent], freed: asyncio.Queue[int]) -> None:

@@ -1,40 +1,43 @@
-"""Which shadow samples become golden tensors: the first, the darkest and the brightest input. Pure."""
+"""Which shadow samples become golden tensors: the first, the darkest and the brightest, and one of each context. Pure.
+
+The candidates are part of the state, so that an acceptance that goes on after a restart chooses among all it has seen.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tidegauge.agent.events import Evidence
+from tidegauge.agent.state import Candidate, Golden
+
+FIRST, DARKEST, BRIGHTEST = "first", "darkest", "brightest"
 
 
-class GoldenCandidates:
-    """Holds the candidates while acceptance runs."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, tuple[float, Evidence]] = {}
-
-    def consider(self, evidence: Evidence) -> bool:
-        """Take one pair into account. True for the very first: it guards at once."""
-        level = _level(evidence)
-        if not self._held:
-            self._held = {"first": (level, evidence), "low": (level, evidence), "high": (level, evidence)}
-            return True
-        if level < self._held["low"][0]:
-            self._held["low"] = (level, evidence)
-        if level > self._held["high"][0]:
-            self._held["high"] = (level, evidence)
-        return False
-
-    def chosen(self, count: int) -> list[Evidence]:
-        """At most `count` different pairs."""
-        chosen: list[Evidence] = []
-        for _, evidence in self._held.values():
-            if evidence not in chosen:
-                chosen.append(evidence)
-        return chosen[:count]
+def roles(held: tuple[Candidate, ...], level: float, context: str) -> tuple[str, ...]:
+    """The roles that a new pair would take from those who hold them, or take as the first."""
+    by_role = {each.role: each.level for each in held}
+    taken = [] if FIRST in by_role else [FIRST]
+    if level < by_role.get(DARKEST, float("inf")):
+        taken.append(DARKEST)
+    if level > by_role.get(BRIGHTEST, float("-inf")):
+        taken.append(BRIGHTEST)
+    if context not in by_role:
+        taken.append(context)
+    return tuple(taken)
 
 
-def _level(evidence: Evidence) -> float:
+def chosen(held: tuple[Candidate, ...], count: int) -> tuple[Golden, ...]:
+    """At most `count` different tensors, those of the first roles first, numbered from 0."""
+    order = [FIRST, DARKEST, BRIGHTEST]
+    ranked = sorted(held, key=lambda each: order.index(each.role) if each.role in order else len(order))
+    different: dict[str, Golden] = {}
+    for each in ranked:
+        different.setdefault(each.golden.sha256, each.golden)
+    kept = list(different.values())[:count]
+    return tuple(Golden(i, g.sha256, g.device_digest, g.reference_digest) for i, g in enumerate(kept))
+
+
+def level(evidence: Evidence) -> float:
     """How bright an input is: the mean of its bytes' most significant parts is enough to choose by."""
     data = np.frombuffer(evidence.inputs[0], np.uint8)
     return float(data[3::4].mean()) if data.size >= 4 else float(data.mean())

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tidegauge.agent.watch_config import CameraHealthConfig, ContextsConfig, InputDriftConfig, StandBackConfig
 from tidegauge.camera.config import CameraConfig
 from tidegauge.configuration import ConfigurationError, load_toml
 from tidegauge.link.config import LinkConfig
@@ -164,6 +165,10 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime: RuntimeConfig = RuntimeConfig()
     supervision: SupervisionConfig = SupervisionConfig()
     shadow: ShadowConfig = ShadowConfig()
+    stand_back: StandBackConfig = StandBackConfig()
+    contexts: ContextsConfig = ContextsConfig()
+    camera_health: CameraHealthConfig = CameraHealthConfig()
+    input_drift: InputDriftConfig = InputDriftConfig()
     acceptance: AcceptanceConfig = AcceptanceConfig()
     detector: DetectorConfig = DetectorConfig()
     golden: GoldenConfig = GoldenConfig()

@@ -8,6 +8,8 @@ from tidegauge.agent.state import Latched
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Monotonic
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.camera import FrameLook
+from tidegauge.detectors.sight import Sight
 from tidegauge.pipeline.messages import FrameDone, LossMeasured, PipelineReady, ShadowReady
 
 
@@ -19,6 +21,20 @@ class Evidence(msgspec.Struct, frozen=True):
     inputs: tuple[bytes, ...]
     device: tuple[bytes, ...]
     reference: tuple[bytes, ...]
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What the camera shows at one moment.
+
+    `context`: the light context, "unknown" where no frame can be looked at; `changing`: frames look unlike it at
+    present. `problem`: a condition of the camera that holds, be it for long enough to be a fault or not; else empty.
+    `look`: the newest frame that was looked at.
+    """
+
+    context: str = "unknown"
+    changing: bool = False
+    problem: str = ""
+    look: FrameLook | None = None
 
 
 class PipelineUp(msgspec.Struct, frozen=True):
@@ -46,6 +62,17 @@ class AcceleratorSlow(msgspec.Struct, frozen=True):
 
     present: float
     first: float
+
+
+class FrameDelivered(msgspec.Struct, frozen=True):
+    """The camera has delivered a picture. `sight`: what it looks like, where it was looked at."""
+
+    sequence: int
+    sight: Sight | None
+
+
+class CameraFinished(msgspec.Struct, frozen=True):
+    """A source that ends has ended: no further frame is expected."""
 
 
 class CameraUp(msgspec.Struct, frozen=True):
@@ -78,10 +105,14 @@ class SampleLost(msgspec.Struct, frozen=True):
 
 
 class LossArrived(msgspec.Struct, frozen=True):
-    """A shadow sample (not a golden one) was measured. A `forced` one is evidence, not an observation of a detector."""
+    """A shadow sample (not a golden one) was measured. A `forced` one is evidence, not an observation of a detector.
+
+    `scene`: of its frame, as it was when the frame was run.
+    """
 
     evidence: Evidence
     forced: bool = False
+    scene: Scene = Scene()
 
 
 class GoldenChecked(msgspec.Struct, frozen=True):
@@ -91,10 +122,20 @@ class GoldenChecked(msgspec.Struct, frozen=True):
     evidence: Evidence
 
 
+class Replayed(msgspec.Struct, frozen=True):
+    """The same input run again: digests of the answers it gave first (`live`), and of those it gave again, by side."""
+
+    live: str
+    again: tuple[str, ...]
+    reference_live: str
+    reference_again: tuple[str, ...]
+
+
 class GoldenRoundEnded(msgspec.Struct, frozen=True):
     """A round over the golden set: how many were checked, whose answers differed twice running, and on which side.
 
-    `started` on the monotonic clock. `problem`: why the round stopped early, else empty.
+    `started` on the monotonic clock. `problem`: why the round stopped early, else empty. `replay`: of the wrong golden
+    tensor, else of the pair under suspicion, where there is one.
     """
 
     started: Monotonic
@@ -103,6 +144,7 @@ class GoldenRoundEnded(msgspec.Struct, frozen=True):
     reference: tuple[int, ...]
     alarms: tuple[Alarm, ...]
     problem: str
+    replay: Replayed | None = None
 
 
 class GoldenWanted(msgspec.Struct, frozen=True):
@@ -124,9 +166,10 @@ class AlarmRaised(msgspec.Struct, frozen=True):
 
 
 class AlarmCleared(msgspec.Struct, frozen=True):
-    """A person has cleared these alarms."""
+    """These alarms are no longer latched, and why."""
 
     alarms: tuple[Latched, ...]
+    why: str = "cleared by a person"
 
 
 class PhaseChanged(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
-from tidegauge.agent.events import GoldenChecked, GoldenRoundEnded, GoldenWanted, PipelineUp
+from tidegauge.agent.events import Evidence, GoldenChecked, GoldenRoundEnded, GoldenWanted, PipelineUp, Replayed
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.shadow import ShadowService, ShadowUnavailable
 from tidegauge.agent.state import Golden, StateStore
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: One golden run on both sides, queueing included.
 GOLDEN_SECONDS = 60.0
+#: How often a pair under suspicion is run again.
+REPLAYS = 2
 
 
 class GoldenService:
@@ -37,6 +39,7 @@ class GoldenService:
         self._folder = store.folder / "golden"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._wanted = asyncio.Event()
+        self._suspect: Evidence | None = None
         bus.on(GoldenWanted, lambda _: self._wanted.set())
         bus.on(PipelineUp, lambda _: self._wanted.set())
 
@@ -47,9 +50,14 @@ class GoldenService:
         """Store the input tensors of a golden pair."""
         write_durably(self.path(golden), b"".join(inputs))
 
+    def replay_next(self, evidence: Evidence) -> None:
+        """Let the next round run this pair's input again, on both sides."""
+        self._suspect = evidence
+
     def forget_others(self) -> None:
         """Delete tensors that the state no longer names."""
-        kept = {self.path(golden) for golden in self._store.state.golden}
+        state = self._store.state
+        kept = {self.path(golden) for golden in (*state.golden, *(each.golden for each in state.candidates))}
         for path in self._folder.iterdir():
             if path not in kept:
                 path.unlink()
@@ -70,32 +78,53 @@ class GoldenService:
         checked, problem = 0, ""
         wrong: dict[str, list[int]] = {"device": [], "reference": []}
         alarms: list[Alarm] = []
-        for golden in self._store.state.golden:
-            try:
-                found = await self._check(golden)
-            except (PipelineUnavailable, ShadowUnavailable, TimeoutError) as error:
-                problem = str(error) or "the golden run took too long"
-                log.warning("known-answer test of tensor %d: %s", golden.index, problem)
-                break
-            checked += 1
-            for side, alarm in found:
-                wrong[side].append(golden.index)
-                alarms.append(alarm)
+        replay: Replayed | None = None
+        try:
+            for golden in self._store.state.golden:
+                found, replayed = await self._check(golden)
+                checked += 1
+                replay = replay or (replayed if found else None)
+                for side, alarm in found:
+                    wrong[side].append(golden.index)
+                    alarms.append(alarm)
+            if not alarms:
+                replay = await self._replay()
+        except (PipelineUnavailable, ShadowUnavailable, TimeoutError) as error:
+            problem = str(error) or "the golden run took too long"
+            log.warning("known-answer test after %d tensors: %s", checked, problem)
         return GoldenRoundEnded(
-            started, checked, tuple(wrong["device"]), tuple(wrong["reference"]), tuple(alarms), problem
+            started, checked, tuple(wrong["device"]), tuple(wrong["reference"]), tuple(alarms), problem, replay
         )
 
-    async def _check(self, golden: Golden) -> list[tuple[str, Alarm]]:
+    async def _replay(self) -> Replayed | None:
+        """Run the input of the pair under suspicion again: what doesn't repeat itself is memory, buffers or heat."""
+        evidence, self._suspect = self._suspect, None
+        if evidence is None:
+            return None
+        path = self._store.folder / "replay.bin"
+        path.write_bytes(b"".join(evidence.inputs))
+        again = [await self._shadow.golden(path, -1, GOLDEN_SECONDS) for _ in range(REPLAYS)]
+        path.unlink()
+        return Replayed(
+            evidence.digest,
+            tuple(each.digest for each in again),
+            evidence.measured.reference_digest,
+            tuple(each.measured.reference_digest for each in again),
+        )
+
+    async def _check(self, golden: Golden) -> tuple[list[tuple[str, Alarm]], Replayed]:
         """Run one tensor; run it again where an answer differs, since a single flip is no finding by itself."""
         sides = {
             "device": KnownAnswer("device", {golden.index: golden.device_digest}),
             "reference": KnownAnswer("reference", {golden.index: golden.reference_digest}),
         }
         alarms: list[tuple[str, Alarm]] = []
+        seen: list[tuple[str, str]] = []
         for _ in range(STRIKES):
             evidence = await self._shadow.golden(self.path(golden), golden.index, GOLDEN_SECONDS)
             self._bus.emit(GoldenChecked(golden.index, evidence))
             digests = {"device": evidence.digest, "reference": evidence.measured.reference_digest}
+            seen.append((evidence.digest, evidence.measured.reference_digest))
             right = {"device": golden.device_digest, "reference": golden.reference_digest}
             for side, known in sides.items():
                 alarm = known.update(golden.index, digests[side])
@@ -103,4 +132,5 @@ class GoldenService:
                     alarms.append((side, alarm))
             if digests == right:
                 break
-        return alarms
+        (live, reference), *again = seen
+        return alarms, Replayed(live, tuple(d for d, _ in again), reference, tuple(r for _, r in again))

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from tidegauge import board
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.bus import Bus
-from tidegauge.agent.config import ShadowConfig, SupervisionConfig
+from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import (
     Evidence,
     FrameProcessed,
@@ -23,12 +24,14 @@ from tidegauge.agent.events import (
     PipelineDown,
     PipelineUp,
     SampleLost,
+    Scene,
     ShadowDown,
     ShadowUp,
 )
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
+from tidegauge.agent.scene import Mix, SceneWatch
 from tidegauge.agent.workers import Worker, WorkerEnded
-from tidegauge.clocks import monotonic
+from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.layout import SampleLayout, sample_layout
 from tidegauge.pipeline.messages import (
@@ -44,6 +47,7 @@ from tidegauge.pipeline.messages import (
 from tidegauge.profile import Profile
 from tidegauge.shadow.budget import CpuBudget
 from tidegauge.shadow.sampler import PoissonSampler
+from tidegauge.shadow.stand_back import LatencyRise, Limits, Readings, why
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class _Job(msgspec.Struct):
     golden: int = -1
     answer: asyncio.Future[Evidence] | None = None
     forced: bool = False
+    scene: Scene = Scene()
 
 
 class ShadowService:
@@ -72,19 +77,23 @@ class ShadowService:
     def __init__(
         self,
         profile: Profile,
-        config: ShadowConfig,
-        supervision: SupervisionConfig,
+        config: AgentConfig,
         pipeline: PipelineService,
+        scene: SceneWatch,
         bus: Bus,
         metrics: AgentMetrics,
         logs: Path,
         seed: int,
     ) -> None:
-        self._profile, self._config, self._pipeline = profile, config, pipeline
-        self._supervision = supervision
+        self._profile, self._config, self._pipeline, self._scene = profile, config.shadow, pipeline, scene
+        self._supervision = config.supervision
         self._bus, self._metrics, self._logs = bus, metrics, logs
-        self._sampler = PoissonSampler(config.gap_mean, config.gap_floor, seed)
-        self._budget = CpuBudget(config.cpu_share, config.cpu_window)
+        self._sampler = PoissonSampler(config.shadow.gap_mean, config.shadow.gap_floor, seed)
+        self._budget = CpuBudget(config.shadow.cpu_share, config.shadow.cpu_window)
+        self._limits = Limits(config.stand_back.temperature, config.stand_back.load, config.stand_back.latency_rise)
+        self._latency = LatencyRise()
+        self.mix = Mix()
+        self._cpu_seconds, self._measured = 0.0, 0
         self._free: list[int] = []
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
@@ -113,15 +122,10 @@ class ShadowService:
         now = monotonic()
         if not self._forced and not self._sampler.due(now):
             return -1
-        model = self._metrics.model
-        if not self._forced and not self._budget.allows(now):
-            self._sampler.skip(now)
-            self._metrics.samples.labels(model, "skipped_budget").inc()
-            return -1
+        if not self._forced and (reason := self._forbidden(now)):
+            return self._skip(now, reason)
         if not self._free or self.ready is None:
-            self._sampler.skip(now)
-            self._metrics.samples.labels(model, "skipped_no_slot").inc()
-            return -1
+            return self._skip(now, "skipped_no_slot")
         slot = self._free.pop()
         if self._forced:
             self._forced = False
@@ -129,6 +133,31 @@ class ShadowService:
         else:
             self._sampler.taken(now)
         return slot
+
+    def _forbidden(self, now: Monotonic) -> str:
+        """Why no sample may be taken now; empty where one may. Nothing of it looks at the frame."""
+        if not self._budget.allows(now):
+            return "skipped_budget"
+        readings = Readings(board.temperature(), board.load_per_core())
+        reason = why(self._limits, readings, self._latency.factor)
+        return f"skipped_{reason}" if reason is not None else ""
+
+    def _skip(self, now: Monotonic, reason: str) -> int:
+        self._sampler.skip(now)
+        self._metrics.samples.labels(self._metrics.model, reason).inc()
+        self._note_mix(run=False)
+        return -1
+
+    def _note_mix(self, *, run: bool) -> None:
+        self.mix.add(self._scene.scene.context, run=run)
+        if self.mix.distance is not None:
+            self._metrics.mix_distance.labels(self._metrics.model).set(self.mix.distance)
+
+    @property
+    def gap(self) -> float:
+        """Seconds between samples on average that gap and CPU budget allow, as the reference has cost up to now."""
+        cost = self._cpu_seconds / self._measured if self._measured else 0.0
+        return max(self._config.gap_mean, cost / self._config.cpu_share)
 
     def _on_pipeline_up(self, event: PipelineUp) -> None:
         self._forget_samples()
@@ -148,11 +177,16 @@ class ShadowService:
         self._source = None
 
     def _on_frame(self, event: FrameProcessed) -> None:
+        self._latency.update(max(0.0, monotonic() - event.done.captured))
         if event.done.sample_slot >= 0:
             slot = event.done.sample_slot
             forced = slot in self._forced_slots
             self._forced_slots.discard(slot)
-            self._jobs.append(_Job(slot, event.done.frame_id, event.done.digest, forced=forced))
+            self._jobs.append(
+                _Job(slot, event.done.frame_id, event.done.digest, forced=forced, scene=self._scene.scene)
+            )
+            if not forced:
+                self._note_mix(run=True)
             self._wake.set()
 
     def _on_lost(self, event: SampleLost) -> None:
@@ -268,6 +302,7 @@ class ShadowService:
         if not isinstance(answer, LossMeasured):
             raise WorkerEnded("failed", f"the shadow worker answered a sample with {type(answer).__name__}")
         self._budget.charge(monotonic(), answer.cpu_seconds)
+        self._cpu_seconds, self._measured = self._cpu_seconds + answer.cpu_seconds, self._measured + 1
         self._metrics.shadow_seconds.labels(model).observe(answer.cpu_seconds)
         evidence = self._copy(job, answer, layout)
         if job.answer is not None:
@@ -280,7 +315,7 @@ class ShadowService:
         for errors in answer.errors:
             if errors.output == self._profile.output.name and errors.nmse is not None:
                 self._metrics.nmse.labels(model).observe(errors.nmse)
-        self._bus.emit(LossArrived(evidence, job.forced))
+        self._bus.emit(LossArrived(evidence, job.forced, job.scene))
 
     def _copy(self, job: _Job, measured: LossMeasured, layout: SampleLayout) -> Evidence:
         ring = self._pipeline.ring

@@ -16,6 +16,7 @@ from tidegauge.agent.limits import Taken
 from tidegauge.agent.streams import StreamsState
 from tidegauge.clocks import Stamp, wall
 from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.windows import DriftState
 from tidegauge.files import write_durably
 
 log = logging.getLogger(__name__)
@@ -32,14 +33,29 @@ class Golden(msgspec.Struct, frozen=True):
     reference_digest: str
 
 
+class Candidate(msgspec.Struct, frozen=True):
+    """A tensor that acceptance may choose as golden, the `role` it would have, and how bright it is."""
+
+    role: str
+    level: float
+    golden: Golden
+
+
 class Latched(msgspec.Struct, frozen=True):
-    """An alarm that stays until it is cleared."""
+    """An alarm that stays until it is cleared (or, of camera and inputs, until what it is about is over).
+
+    `severity` critical or warning. `replay`: what the same frame showed when it was run again, else empty. `terms`: of
+    the decomposition (`attribution.TERMS`), where the change of the loss was decomposed.
+    """
 
     id: str
     detector: str
     verdict: str
     message: str
     wall: float
+    severity: str = "critical"
+    replay: str = ""
+    terms: dict[str, float] = {}
 
 
 class TraceSize(msgspec.Struct, frozen=True):
@@ -59,23 +75,31 @@ class TraceSize(msgspec.Struct, frozen=True):
 
 
 class AgentState(msgspec.Struct, frozen=True):
-    """`artifacts`, `model`, `reference`: what the reference and the evidence belong to; on a change they are void.
+    """`artifacts`, `model`, `runtime` (versions and hashes of what computes, by name, both sides): what the reference
+    and the evidence belong to; on a change they are void.
 
-    `previous`: the reference before such a change, to compare the new one with. `restarts`: replaced generations of the
-    pipeline worker, for the bound a day. `latency`: median seconds of a device run, as at first.
-    `capturing`: id of a capture under way, empty for none.
+    `accepted`: the reference of all samples, `contexts` that of each light context which has one. `previous`: the
+    reference before a change, to compare the new one with; `change`: what changed. `watching`: evidence by context,
+    `inputs`: windows of input drift by context. `candidates`: for the golden set, while acceptance runs.
+
+    `restarts`: replaced generations of the pipeline worker, for the bound a day. `latency`: median seconds of a device
+    run, as at first. `capturing`: id of a capture under way, empty for none.
     """
 
     version: int = VERSION
     session: int = 0
     artifacts: str = ""
     model: str = ""
-    reference: str = ""
+    runtime: dict[str, str] = {}
     accepted: Accepted | None = None
     accepted_at: Stamp | None = None
+    contexts: dict[str, Accepted] = {}
     previous: Accepted | None = None
+    change: str = ""
     golden: tuple[Golden, ...] = ()
-    streams: StreamsState | None = None
+    candidates: tuple[Candidate, ...] = ()
+    watching: dict[str, StreamsState] = {}
+    inputs: dict[str, DriftState] = {}
     alarms: tuple[Latched, ...] = ()
     captures: tuple[Taken, ...] = ()
     restarts: tuple[Taken, ...] = ()

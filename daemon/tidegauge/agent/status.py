@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegauge import __version__
+from tidegauge.agent.contexts import ContextStatus
 from tidegauge.agent.health import Health
 from tidegauge.agent.monitor import AcceptanceStatus
 from tidegauge.agent.state import Latched
 from tidegauge.clocks import monotonic
-from tidegauge.detectors.rates import detection
+from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.rates import ClassRate, detection, stack_rates, stream_rate
 
 if TYPE_CHECKING:
     from tidegauge.agent.camera import CameraService
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from tidegauge.agent.monitor import Monitor
     from tidegauge.agent.pipeline import PipelineService
     from tidegauge.agent.reporting import Reporting
+    from tidegauge.agent.scene import SceneWatch
     from tidegauge.agent.shadow import ShadowService
     from tidegauge.agent.state import StateStore
     from tidegauge.link.uplink import Uplink
+    from tidegauge.metrics import AgentMetrics
     from tidegauge.spool.store import Spool
 
 #: Disagreements whose time to be found is told.
@@ -42,13 +46,28 @@ class WorkerStatus(msgspec.Struct, frozen=True):
 
 
 class ReferenceStatus(msgspec.Struct, frozen=True):
-    """The accepted reference. `hours`: mean time until a disagreement of that share is found, None for never."""
+    """The accepted reference. `hours`: mean time until a disagreement of that share is found, None for never.
+
+    `gap`: seconds between samples on average, as gap and CPU budget allow on this board; the hours are with it.
+    """
 
     m0: float
     mean: float
     block: int
     alpha: float
     hours: dict[str, float | None]
+    gap: float
+
+
+class ShadowStatus(msgspec.Struct, frozen=True):
+    """`gap`: seconds between samples on average that gap and CPU budget allow. `held_out`: measured samples that fed no
+    paired detector, by reason. `mix_distance`: total variation between the light contexts of samples that were run and
+    of those that were skipped, None while one of them has none.
+    """
+
+    gap: float
+    held_out: dict[str, int]
+    mix_distance: float | None
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -83,15 +102,26 @@ class SpoolStatus(msgspec.Struct, frozen=True):
 
 
 class CameraStatus(msgspec.Struct, frozen=True):
-    """`frame_age`: seconds since the last frame, None for never. `problem`: empty while it delivers."""
+    """`frame_age`: seconds since the last frame, None for never. `problem`: empty while it delivers.
+
+    `faults`: conditions that have held for long enough; `condition`: one that holds now, for long enough or not; else
+    empty. `light`: the light context.
+    """
 
     description: str
     frame_age: float | None
     problem: str
+    faults: tuple[str, ...]
+    condition: str
+    light: str
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """All of it. `holding`: a symptom or golden mismatch at this moment, which forbids `rebaseline`; else empty."""
+    """All of it. `holding`: a symptom or golden mismatch at this moment, which forbids `rebaseline`; else empty.
+
+    `rates`: false alarms a year of each part of the stack, at most, once a reference is accepted. `judged_inputs`:
+    light contexts whose inputs are looked after.
+    """
 
     device: str
     model: str
@@ -105,6 +135,10 @@ class StatusReport(msgspec.Struct, frozen=True):
     health_sentence: str
     acceptance: AcceptanceStatus
     reference: ReferenceStatus | None
+    contexts: dict[str, ContextStatus]
+    judged_inputs: tuple[str, ...]
+    rates: tuple[ClassRate, ...]
+    shadow: ShadowStatus
     evidence: dict[str, Evidence]
     alarms: tuple[Latched, ...]
     holding: str
@@ -135,11 +169,13 @@ class Observer:
         uplink: Uplink,
         spool: Spool,
         health: Health,
+        scene: SceneWatch,
+        metrics: AgentMetrics,
     ) -> None:
         self._config, self._model, self._store = config, model, store
         self._camera, self._pipeline, self._shadow, self._monitor = camera, pipeline, shadow, monitor
         self._capture, self._reporting, self._uplink, self._spool = capture, reporting, uplink, spool
-        self._health = health
+        self._health, self._scene, self._metrics = health, scene, metrics
 
     def report(self) -> StatusReport:
         """The present state. Looks into the spool's folder: call it from a thread where that may block."""
@@ -159,6 +195,10 @@ class Observer:
             health_sentence=health.sentence,
             acceptance=self._monitor.acceptance_status(),
             reference=self._reference(),
+            contexts=self._monitor.contexts(),
+            judged_inputs=self._monitor.judged_inputs,
+            rates=self._rates(),
+            shadow=ShadowStatus(self._shadow.gap, self._metrics.held_out_counts(), self._shadow.mix.distance),
             evidence={name: Evidence(*pair) for name, pair in self._monitor.evidence().items()},
             alarms=state.alarms,
             holding=self._monitor.holding(),
@@ -174,20 +214,30 @@ class Observer:
             link=self._link(),
             spool=self._spool_status(),
             workers=self._workers(),
-            camera=CameraStatus(self._camera.description, _age(self._camera.last_frame), self._camera.problem),
+            camera=self._camera_status(),
+        )
+
+    def _camera_status(self) -> CameraStatus:
+        camera, scene = self._camera, self._scene.scene
+        age = _age(camera.last_frame)
+        return CameraStatus(camera.description, age, camera.problem, self._scene.faults, scene.problem, scene.context)
+
+    def _rates(self) -> tuple[ClassRate, ...]:
+        state = self._store.state
+        if state.accepted is None:
+            return ()
+        return rates_of(
+            state.accepted, state.contexts, len(self._monitor.judged_inputs), self._config.input_drift.interval
         )
 
     def _reference(self) -> ReferenceStatus | None:
         accepted = self._store.state.accepted
         if accepted is None:
             return None
-        hours: dict[str, float | None] = {}
-        for share in DISAGREEMENTS:
-            found = detection(
-                accepted.m0, accepted.alpha, accepted.block, accepted.gap, share, accepted.correlation_time
-            )
-            hours[f"{share:g}"] = found.hours if isfinite(found.hours) else None
-        return ReferenceStatus(accepted.m0, accepted.mean, accepted.block, accepted.alpha, hours)
+        gap = self._shadow.gap
+        return ReferenceStatus(
+            accepted.m0, accepted.mean, accepted.block, accepted.alpha, hours_to_find(accepted, gap), gap
+        )
 
     def _link(self) -> LinkStatus:
         state = self._uplink.state
@@ -209,3 +259,23 @@ class Observer:
 
 def _age(moment: float | None) -> float | None:
     return None if moment is None else max(0.0, monotonic() - moment)
+
+
+def hours_to_find(accepted: Accepted, gap: float) -> dict[str, float | None]:
+    """Mean hours until a disagreement of each share is found, with samples every `gap` seconds; None for never."""
+    hours: dict[str, float | None] = {}
+    for share in DISAGREEMENTS:
+        found = detection(accepted.m0, accepted.alpha, accepted.block, gap, share, accepted.correlation_time)
+        hours[f"{share:g}"] = found.hours if isfinite(found.hours) else None
+    return hours
+
+
+def rates_of(accepted: Accepted, contexts: dict[str, Accepted], judged: int, interval: float) -> tuple[ClassRate, ...]:
+    """False alarms a year, by part, of a board with these references; `judged` contexts of inputs.
+
+    The contexts share the samples, and each takes the α of its own block: their streams together have the rate of the
+    one with the most.
+    """
+    references = list(contexts.values()) or [accepted]
+    most = max(stream_rate(each.alpha, each.block, each.gap) for each in references)
+    return stack_rates(most, judged, interval)

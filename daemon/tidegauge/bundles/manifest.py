@@ -85,13 +85,19 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Why the capture was taken. `detector` that raised the alarm; `verdict` of DESIGN §6.4; `evidence` by name."""
+    """Why the capture was taken. `detector` that raised the alarm; `verdict` of DESIGN §6.4; `evidence` by name.
+
+    `severity` of the verdict. `replay`: what the same frame showed when it was run again on the board
+    (`attribution.REPLAYS`), empty where it was not. `evidence` has the terms of a decomposition, `attribution.TERMS`.
+    """
 
     detector: str
     verdict: Literal["accelerator", "reference", "data", "camera", "undecided"]
     symptoms: tuple[str, ...]
     evidence: dict[str, float]
     message: str
+    severity: Literal["critical", "warning"] = "critical"
+    replay: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from tidegauge.camera.faults import CameraFault
 from tidegauge.camera.open import open_source
 from tidegauge.camera.source import FrameSource, Picture
 from tidegauge.clocks import Monotonic, monotonic
+from tidegauge.detectors.sight import see
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.channel import BadMessage, Channel, ChannelClosed
 from tidegauge.pipeline.layout import Region, RingSpec, align
@@ -39,6 +40,8 @@ from tidegauge.tensors import TensorSpec
 
 #: Seconds between two reports of dropped frames.
 DROP_REPORT = 1.0
+#: Seconds between two pictures that are looked at for the camera's health: some milliseconds of CPU each.
+LOOK_PERIOD = 1.0
 #: The source's own open time-out comes first, so that its message, which knows more, is the one that is told.
 OPEN_GRACE = 1.0
 #: Seconds given to the reader to close the source before the process ends regardless.
@@ -96,6 +99,7 @@ class Reader:
         self._events = events
         self._dropped = 0
         self._reported: Monotonic = monotonic()
+        self._look_due = 0.0
 
     def run(self) -> None:
         closed = False
@@ -151,7 +155,11 @@ class Reader:
             self._dropped += 1
         else:
             ring.array(slot, region)[...] = picture.pixels
-            self._channel.send(FrameReady(slot, picture.sequence, captured))
+            sight = None
+            if captured >= self._look_due:
+                self._look_due = captured + LOOK_PERIOD
+                sight = see(picture.pixels)
+            self._channel.send(FrameReady(slot, picture.sequence, captured, sight))
         self._report_dropped(captured)
 
     def _report_dropped(self, now: Monotonic, *, at_once: bool = False) -> None:

@@ -203,20 +203,42 @@ class Acceptance:
         )
 
 
-def worse_than(previous: Accepted, new: Accepted) -> Alarm | None:
-    """An alarm where a new acceptance (after a change of artifacts, SDK or model) is worse beyond both intervals."""
-    if new.lower95 <= previous.upper95:
+class Difference(msgspec.Struct, frozen=True):
+    """Of two mean losses, new minus old. It lies between `low` and `high` with 90 % confidence: each bound of either
+    mean holds with 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """The larger of the two distances from the mean to the ends."""
+        return max(self.high - self.mean, self.mean - self.low)
+
+
+def difference(previous: Accepted, new: Accepted) -> Difference:
+    """How much worse `new` is. Positive: worse."""
+    return Difference(new.mean - previous.mean, new.lower95 - previous.upper95, new.upper95 - previous.lower95)
+
+
+def worse_than(previous: Accepted, new: Accepted, change: str = "the change") -> Alarm | None:
+    """An alarm where a new acceptance (after a change of artifacts, SDK, model or reference) is worse beyond the
+    interval of the difference; it names the cost. `change`: what has changed, in words."""
+    found = difference(previous, new)
+    if found.low <= 0:
         return None
     return Alarm(
-        detector="acceptance",
+        detector="change",
         message=(
-            f"mean loss {new.mean:.3f} after the change is above {previous.mean:.3f} before it, "
-            "by more than the uncertainty of both"
+            f"the upgrade ({change}) cost accuracy, {found.mean:.3f} ± {found.half_width:.3f}: "
+            f"mean loss {new.mean:.3f}, before it {previous.mean:.3f}"
         ),
         evidence={
+            "cost": found.mean,
+            "cost_low": found.low,
+            "cost_high": found.high,
             "mean_loss": new.mean,
-            "lower95": new.lower95,
             "previous_mean_loss": previous.mean,
-            "previous_upper95": previous.upper95,
         },
     )

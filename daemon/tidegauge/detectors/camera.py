@@ -24,6 +24,8 @@ BLACK_LUMA, BLACK_QUANTILE = 16.0, 0.99
 BLOWN_LUMA, BLOWN_SHARE = 250.0, 0.5
 #: Blurred: sharpness below this share of its context's median. Covered: its edges have little to do with the context's.
 BLURRED_SHARE, COVERED_CORRELATION = 0.2, 0.2
+#: What a condition is judged by must keep so many times its limit in all but 5 % of acceptance's own frames.
+MARGIN, HEALTHY_QUANTILE = 1.5, 0.05
 #: Cells of the edge map, rows and columns: coarse enough that moving things do not decide.
 EDGE_GRID = (12, 16)
 #: Seconds that a condition must hold.
@@ -43,10 +45,16 @@ class FrameLook(msgspec.Struct, frozen=True):
 
 
 class CameraReference(msgspec.Struct, frozen=True):
-    """How frames of one light context looked at acceptance: medians."""
+    """How frames of one light context looked at acceptance: medians.
+
+    `judges_blur`, `judges_cover`: nearly all frames of acceptance itself were well inside the limit. A camera that
+    moves has no view of its own to be turned away from, and must not be called covered for it.
+    """
 
     sharpness: float
     edges: tuple[float, ...]
+    judges_blur: bool = True
+    judges_cover: bool = True
 
 
 def look(luma: NDArray[np.uint8]) -> FrameLook:
@@ -75,8 +83,16 @@ def reference_of(looks: Iterable[FrameLook]) -> CameraReference:
     seen = list(looks)
     if not seen:
         raise ValueError("no frames to take a camera's reference from")
-    edges = np.median(np.array([each.edges for each in seen]), axis=0)
-    return CameraReference(float(np.median([each.sharpness for each in seen])), tuple(edges.tolist()))
+    edges = tuple(np.median(np.array([each.edges for each in seen]), axis=0).tolist())
+    sharpness = float(np.median([each.sharpness for each in seen]))
+    least_sharp = float(np.quantile([each.sharpness for each in seen], HEALTHY_QUANTILE))
+    least_alike = float(np.quantile([_correlation(each.edges, edges) for each in seen], HEALTHY_QUANTILE))
+    return CameraReference(
+        sharpness,
+        edges,
+        judges_blur=least_sharp >= MARGIN * BLURRED_SHARE * sharpness,
+        judges_cover=least_alike >= MARGIN * COVERED_CORRELATION,
+    )
 
 
 def conditions(seen: FrameLook, reference: CameraReference | None) -> set[Condition]:
@@ -88,9 +104,9 @@ def conditions(seen: FrameLook, reference: CameraReference | None) -> set[Condit
     found: set[Condition] = set()
     if reference is None:
         return found
-    if seen.sharpness < BLURRED_SHARE * reference.sharpness:
+    if reference.judges_blur and seen.sharpness < BLURRED_SHARE * reference.sharpness:
         found.add("blurred")
-    if _correlation(seen.edges, reference.edges) < COVERED_CORRELATION:
+    if reference.judges_cover and _correlation(seen.edges, reference.edges) < COVERED_CORRELATION:
         found.add("covered")
     return found
 
@@ -129,7 +145,7 @@ class CameraHealth:
             since["frozen"] = self._moved
         return [
             Alarm(
-                "camera",
+                f"camera_{name}",
                 f"the camera is {name}: for {now - since[name]:.0f} s",
                 {"seconds": now - since[name], "hold": self.hold[name]},
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import exp, inf, log, log1p
 
 import msgspec
@@ -69,16 +70,34 @@ class ClassRate(msgspec.Struct, frozen=True):
     per_year: float
 
 
-def stack_rates(false_alarms_per_year: float = 1.0, contexts: int = 1) -> tuple[ClassRate, ...]:
+def stream_rate(alpha: float, block: int, gap: float) -> float:
+    """False alarms a year of one stream, at most: α an observation. Raises ValueError for a non-positive argument."""
+    if block < 1 or gap <= 0 or alpha <= 0:
+        raise ValueError(f"alpha {alpha}, block {block}, gap {gap} s: all must be positive")
+    return alpha * YEAR / (block * gap)
+
+
+def stack_rates(
+    false_alarms_per_year: float = 1.0, contexts: int = 1, interval: float = INTERVAL
+) -> tuple[ClassRate, ...]:
     """False alarms a year on a healthy board, by part; those of one severity add up at most (Boole's inequality).
 
     Invariants and known answers have none: a healthy device's output is finite, varies, and repeats its bits.
-    `contexts` are light contexts with a reference of input features; each is judged once a day at most.
+    `contexts` are light contexts with a reference of input features; each is judged every `interval` seconds at most,
+    and one of its verdicts in 365 is wrong while days are alike. Thresholds of the camera's health have no rate.
     """
     return (
         ClassRate("invariants", "critical", 0.0),
         ClassRate("known answer", "critical", 0.0),
         ClassRate("loss", "critical", false_alarms_per_year),
         ClassRate("nmse", "critical", false_alarms_per_year),
-        ClassRate("input drift", "warning", contexts * LEVEL * YEAR / INTERVAL),
+        ClassRate("input drift", "warning", contexts * LEVEL * YEAR / interval),
     )
+
+
+def by_severity(rates: Iterable[ClassRate]) -> dict[str, float]:
+    """Their sums, critical first."""
+    found: dict[str, float] = {"critical": 0.0, "warning": 0.0}
+    for each in rates:
+        found[each.severity] += each.per_year
+    return found

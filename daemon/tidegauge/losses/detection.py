@@ -63,6 +63,11 @@ def loss(device: Sequence[Array], reference: Sequence[Array], output: Output) ->
     return compare(decode(device, output), decode(reference, output), output.threshold).loss
 
 
+def both_empty(device: Sequence[Array], reference: Sequence[Array], output: Output) -> bool:
+    """Whether no object counts on either side. Raises `ShapeMismatch`."""
+    return compare(decode(device, output), decode(reference, output), output.threshold).empty
+
+
 def summary(outputs: Sequence[Array], output: Output) -> dict[str, float]:
     """`objects` at or above the threshold and the `best` score, where there is one."""
     found = decode(outputs, output).above(output.threshold)

@@ -95,6 +95,12 @@ def loss(device: Array, reference: Array, output: Output) -> float:
     return compare(decode(device, output), decode(reference, output), output.threshold)
 
 
+def both_empty(device: Sequence[Array], reference: Sequence[Array], output: Output) -> bool:
+    """Whether no pose counts on either side. Raises `ShapeMismatch`."""
+    sides = (decode(device[0], output), decode(reference[0], output))
+    return all(poses.above(output.threshold).scores.size == 0 for poses in sides)
+
+
 def summary(outputs: Sequence[Array], output: Output) -> dict[str, float]:
     """`poses` at or above the threshold."""
     return {"poses": float(decode(outputs[0], output).above(output.threshold).scores.size)}

@@ -62,6 +62,13 @@ SUMMARIES: dict[str, Callable[[Sequence[Array], Output], dict[str, float]]] = {
 }
 
 
+#: Kinds whose answer may be "nothing there", and whether both sides gave it.
+EMPTY: dict[str, Callable[[Sequence[Array], Sequence[Array], Output], bool]] = {
+    "detection": detection.both_empty,
+    "keypoints": keypoints.both_empty,
+}
+
+
 def outputs_loss(output: Output) -> Callable[[Mapping[str, Array], Mapping[str, Array]], float]:
     """The loss of both sides' outputs by name, in [0, 1]. Raises `WrongLoss`; the loss also `ShapeMismatch`."""
     measure = _own(output.loss) if output.kind == "custom" else LOSSES[output.kind]
@@ -81,6 +88,15 @@ def loss_for(output: Output) -> Loss:
         raise WrongLoss("the profile's loss needs several outputs", "compare all outputs by name")
     measure = outputs_loss(output)
     return lambda device, reference: measure({output.name: device}, {output.name: reference})
+
+
+def both_empty(output: Output, device: Mapping[str, Array], reference: Mapping[str, Array]) -> bool:
+    """Whether neither side found an object or a pose, where the output can hold none. Raises `ShapeMismatch`."""
+    measure = EMPTY.get(output.kind)
+    if measure is None:
+        return False
+    sides = tensors(output, device), tensors(output, reference)
+    return all(all_finite(each) for side in sides for each in side) and measure(*sides, output)
 
 
 def tensors(output: Output, named: Mapping[str, Array]) -> list[Array]:

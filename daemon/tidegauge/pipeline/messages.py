@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tidegauge.camera.config import CameraConfig
+from tidegauge.detectors.sight import Sight
 from tidegauge.pipeline.layout import RingSpec
 from tidegauge.profile import Profile
 from tidegauge.runtimes.session import Offload
@@ -55,11 +56,15 @@ class CameraReady(Message):
 
 
 class FrameReady(Message):
-    """A picture (BGR, 8 bits, height × width × 3) lies in `slot`. `captured` is on the monotonic clock."""
+    """A picture (BGR, 8 bits, height × width × 3) lies in `slot`. `captured` is on the monotonic clock.
+
+    `sight`: what it looks like, for about one picture a second; None for the others, and for tiny ones.
+    """
 
     slot: int
     sequence: int
     captured: float
+    sight: Sight | None = None
 
 
 class FrameDropped(Message):
@@ -254,14 +259,21 @@ class TensorErrors(msgspec.Struct, frozen=True):
 
 
 class ShadowReady(Message):
+    """`libraries`: versions of what computes the reference, by package."""
+
     generation: int
     runtime: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    libraries: dict[str, str] = {}
 
 
 class LossMeasured(Message):
-    """One shadow sample, measured. `symptoms`: names of DESIGN §6.2. `reference_digest`: xxh3-128 of its outputs."""
+    """One shadow sample, measured. `symptoms`: names of DESIGN §6.2. `reference_digest`: xxh3-128 of its outputs.
+
+    `features`: statistics of the input (`detectors.sight.input_features`). `summary`: the reference's decoded result.
+    `empty`: neither side found an object, so that the loss of 0 says little.
+    """
 
     sample_id: int
     slot: int
@@ -273,6 +285,9 @@ class LossMeasured(Message):
     symptoms: tuple[str, ...]
     reference_digest: str
     cpu_seconds: float
+    features: dict[str, float] = {}
+    summary: dict[str, float] = {}
+    empty: bool = False
 
 
 class SampleFailed(Message):

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tidegauge.detectors.sight import input_features, picture_of
 from tidegauge.errors import TidegaugeError
-from tidegauge.losses.select import outputs_loss
+from tidegauge.losses.select import both_empty, outputs_loss, outputs_summary
 from tidegauge.losses.symptoms import symptoms
 from tidegauge.losses.tensor_error import tensor_errors
 from tidegauge.pipeline.channel import Channel
@@ -42,7 +43,7 @@ from tidegauge.pipeline.process import (
 )
 from tidegauge.pipeline.ring import Ring, SlotError
 from tidegauge.profile import Profile
-from tidegauge.runtimes.factory import open_reference
+from tidegauge.runtimes.factory import libraries, open_reference
 from tidegauge.runtimes.session import Array, Session
 from tidegauge.tensors import TensorSpec
 
@@ -137,6 +138,9 @@ class ShadowWorker:
             errors=errors,
             symptoms=found,
             reference_digest=output_digest([reference[region.spec.name] for region in layout.reference]),
+            features=self._features(next(iter(inputs.values()))),
+            summary=outputs_summary(self._profile.output, reference),
+            empty=both_empty(self._profile.output, device, reference),
             cpu_seconds=time.process_time() - started,
         )
 
@@ -153,6 +157,13 @@ class ShadowWorker:
             errors = tuple(self._errors(name, device[name], reference[name]) for name in device)
         self._previous = (right, left.copy())  # the device's lies in a slot that is used again
         return loss, errors, found
+
+    def _features(self, tensor: Array) -> dict[str, float]:
+        """Of the input as a picture; none where the model's input is none."""
+        try:
+            return input_features(picture_of(tensor, self._profile.preprocess))
+        except ValueError:
+            return {}
 
     def _errors(self, name: str, device: Array, reference: Array) -> TensorErrors:
         output = self._profile.output
@@ -186,7 +197,7 @@ def body(channel: Channel[ShadowCommand]) -> None:
         check_output_name(start.profile, session.outputs)
         worker = ShadowWorker(start.profile, session)
         try:
-            channel.send(ShadowReady(start.generation, session.kind, session.inputs, session.outputs))
+            channel.send(ShadowReady(start.generation, session.kind, session.inputs, session.outputs, libraries()))
             serve(channel, worker)
         finally:
             worker.detach()

@@ -89,7 +89,7 @@ def test_frozen_is_judged_by_delivery_not_by_the_picture() -> None:
 def test_no_frame_at_all_is_frozen_too() -> None:
     health = CameraHealth(50)
     assert health.alarms(59.9) == []
-    assert [alarm.detector for alarm in health.alarms(60)] == ["camera"]
+    assert [alarm.detector for alarm in health.alarms(60)] == ["camera_frozen"]
 
 
 def test_a_tiny_or_missing_frame_is_refused() -> None:
