@@ -25,6 +25,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest healthy excess by layer over `runs` healthy comparisons of the model with this SHA-256.
 
     `codes`, `ones`: the largest healthy shares of codes off by more than one, and by one, of layers that have any.
+    `beyond`: the largest healthy shares of codes further off than rounding and each of `oracle.TIERS`.
     """
 
     model_sha256: str
@@ -32,6 +33,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers: dict[str, Excess]
     codes: dict[str, Share] = {}
     ones: dict[str, Share] = {}
+    beyond: dict[str, tuple[Share, ...]] = {}
     schema: Annotated[int, Meta(ge=1, le=BASELINE_SCHEMA)] = BASELINE_SCHEMA
 
     def limit(self, layer: str) -> float | None:
@@ -60,7 +62,11 @@ def learn(answer: Comparison, model_sha256: str, before: Baseline | None = None)
     layers = dict(before.layers) if before is not None else {}
     codes = dict(before.codes) if before is not None else {}
     ones = dict(before.ones) if before is not None else {}
+    beyond = dict(before.beyond) if before is not None else {}
     for layer in answer.layers:
+        if layer.name and layer.codes_beyond is not None:
+            known = beyond.get(layer.name, (0.0,) * len(layer.codes_beyond))
+            beyond[layer.name] = tuple(max(pair) for pair in zip(known, layer.codes_beyond, strict=True))
         if layer.name and layer.codes_off_by_more:
             codes[layer.name] = max(codes.get(layer.name, 0.0), layer.codes_off_by_more)
         if layer.name and layer.codes_off_by_one:
@@ -69,7 +75,7 @@ def learn(answer: Comparison, model_sha256: str, before: Baseline | None = None)
             layers[layer.name] = max(layers.get(layer.name, 0.0), layer.excess)
     runs = (before.runs if before is not None else 0) + 1
     layers, codes, ones = (dict(sorted(table.items())) for table in (layers, codes, ones))
-    return Baseline(model_sha256, runs, layers, codes, ones)
+    return Baseline(model_sha256, runs, layers, codes, ones, dict(sorted(beyond.items())))
 
 
 def baseline_to_json(baseline: Baseline) -> bytes:

@@ -1,8 +1,8 @@
 """Which regions are wrong by themselves, what that does to the output, why, and what to change.
 
 A region is faulty where its local error exceeds ten times its healthy noise floor (or the limit that a baseline of
-healthy runs sets), where sixteen codes or more are off by more than one, or where it is the first to bring
-in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
+healthy runs sets), where sixteen codes or more are off by more than one, where codes are off that neither rounding
+nor the arithmetic of healthy layers explains, or where it is the first to bring in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from tidegauge.compare.advice import advise
 from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
 from tidegauge.compare.effect import measure_effect, output_steps
-from tidegauge.compare.evaluate import EXPLAINS, Evaluation, Layer
+from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.model import ORIGINAL
 from tidegauge.compare.pictures import draw
+from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
 
 Array = NDArray[Any]
@@ -29,14 +30,14 @@ Verdict = Literal["healthy", "inherits", "faulty", "recovers", "undecided"]
 #: Local error over the noise floor. Healthy layers of a quantised twin stay below 3.3 even with float weights.
 FAULTY = 10.0
 #: A code range that is too narrow is a culprit where it cuts this share of a tensor, visibly moves this share of an
-#: output, and leaves that output this SQNR: to clip a few values is what a calibration is for.
+#: output, and leaves that output this SQNR: to clip a few values is what a calibration is for, and few values of a
+#: small tensor (a pooled feature, a probability) past their range are the picture's, not the layer's.
 CLIPPED, CLIPPED_MOVES, CLIPPED_SQNR_DB = 2e-3, 1e-2, 35.0
 #: So many codes off by more than one are no rounding.
 MANY = 16
 #: Share of codes off by one that is no rounding: right integer kernels of others differ in up to 10 % of a tensor
 #: (additions), spread over all channels. In a single channel, and as a number.
 ONES, ONES_CHANNEL, FEW = 0.15, 0.3, 64
-_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"}
 #: How many regions of one run a scheme of weights must explain before it is taken for the compile's.
 _CONFIRMS = 2
 #: More culprits than this are ranked by their excess alone: each effect costs two runs of the network below.
@@ -69,7 +70,7 @@ def judge(work: Evaluation) -> dict[int, float | None]:
         if layer.local is None or layer.local.mse is None:
             found[id(layer)] = None
             continue
-        confirmed = layer.weights == "as compiled" or explained.get(layer.weights, 0) >= _CONFIRMS
+        confirmed = layer.weights == STATED or explained.get(layer.weights, 0) >= _CONFIRMS
         floor = layer.floor + (0.0 if confirmed else layer.weight_noise)
         found[id(layer)] = layer.local.mse / floor if floor > 0 else (0.0 if layer.local.mse == 0 else np.inf)
     return found
@@ -113,6 +114,7 @@ def _clipped(
         if layer.local is not None
         and layer.clipping > FAULTY
         and layer.clipped_share >= CLIPPED
+        and layer.float_clipped * layer.tensor.count >= FEW
         and layer.float_clipped >= CLIPPED / 2  # else it is an earlier layer's error that does not fit
         and id(layer) not in {id(f) for f in faulty}
         and not _blind(work, layer)
@@ -147,7 +149,9 @@ def _faulty(work: Evaluation, layer: Layer, excess: float | None) -> bool:
         return all(work.by_twin[name].status != "non_finite" for name in layer.reads)
     if excess is None or _blind(work, layer):
         return False
-    return excess > limit(layer) or off_codes(work, layer) >= MANY or _rounds_otherwise(work, layer)
+    if excess > limit(layer) or layer.unexplained > 0:
+        return True
+    return off_codes(work, layer) >= MANY or _rounds_otherwise(work, layer)
 
 
 def off_codes(work: Evaluation, layer: Layer) -> int:
@@ -155,29 +159,19 @@ def off_codes(work: Evaluation, layer: Layer) -> int:
 
     Right arithmetic is never off by more than one code where scales and weights are known.
     """
-    if layer.off_by_more is None or not _predictable(work, layer):
+    if layer.off_by_more is None or not predictable(work, layer):
         return 0
     return round(max(0.0, layer.off_by_more - layer.codes_allowed) * layer.tensor.count)
 
 
 def _rounds_otherwise(work: Evaluation, layer: Layer) -> bool:
     """Whether more codes are off by one than other right kernels give, in the whole tensor or in one channel."""
-    if layer.off_by_one is None or not _predictable(work, layer):
+    if layer.oracle is None or not predictable(work, layer):
         return False
-    everywhere = layer.ones - layer.ones_allowed
+    everywhere = layer.oracle.ones - layer.ones_allowed
     if everywhere > ONES and everywhere * layer.tensor.count >= FEW:
         return True
-    return layer.worst_channel - layer.ones_allowed > ONES_CHANNEL
-
-
-def _predictable(work: Evaluation, layer: Layer) -> bool:
-    """Whether scales and weights are known well enough to predict every code."""
-    if layer.local is None:
-        return False
-    if "estimate" in (layer.tensor.source, *(work.by_twin[name].tensor.source for name in layer.reads)):
-        return False
-    weighted = bool(_WEIGHTED & set(layer.operators))
-    return not weighted or layer.weights == "as compiled" or (layer.local.excess or 0.0) <= EXPLAINS
+    return layer.oracle.worst_channel - layer.ones_allowed > ONES_CHANNEL
 
 
 def limit(layer: Layer) -> float:
@@ -217,6 +211,7 @@ def verdicts(
         elif value is not None and value <= limit(layer):
             times = (
                 f"{off_codes(work, layer)} of its codes are off by more than one, {layer.off_by_one or 0:.1%} by one"
+                + (f"; no rounding explains {layer.unexplained:.2%} of them" if layer.unexplained else "")
             )
         elif id(layer) in wrong:
             times = f"its local error is {times}"

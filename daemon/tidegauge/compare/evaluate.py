@@ -15,17 +15,20 @@ from tidegauge.compare.cutgraph import Rounding
 from tidegauge.compare.distributions import histogram, profiles
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
-from tidegauge.compare.oracle import off, ones
+from tidegauge.compare.oracle import Codes, examine, examine_floats
 from tidegauge.compare.reference import GROUP_BYTES, Reference
 from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
 from tidegauge.compare.types import Histogram, Metrics, Profiles, Status
-from tidegauge.compare.weights import SCHEMES, round_to_scales, rounded, weight_inputs
+from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, rounded, scheme_scales, to_scales, weight_inputs
 
 Array = NDArray[Any]
 
 #: A weight scheme that leaves no more than this excess explains its region.
 EXPLAINS = 1.5
+#: The label of the weights that the compile's tables tell, and how much larger an error they may leave than float ones.
+STATED = "as compiled"
+_STATED = 1.05
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
 
@@ -48,16 +51,14 @@ class Layer:
     limit: float | None = None
     codes_allowed: float = 0.0
     ones_allowed: float = 0.0
-    ones: float = 0.0
-    worst_channel: float = 0.0
+    oracle: Codes | None = None
+    unexplained: float = 0.0
     weight_noise: float = 0.0
     clipped_share: float = 0.0
     clipping: float = 0.0
     float_clipped: float = 0.0
     weights: str = "none"
     scheme: Mapping[str, Array] | None = None
-    off_by_one: float | None = None
-    off_by_more: float | None = None
     profiles: Profiles | None = None
     histogram: Histogram | None = None
     low_share: float | None = None
@@ -66,6 +67,19 @@ class Layer:
     reads_input: str = ""
     operators: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+
+    @property
+    def off_by_one(self) -> float | None:
+        """The share of codes off the predicted ones by one; None for floats, and where nothing predicts them."""
+        return self.oracle.one if self.oracle is not None and self._integer else None
+
+    @property
+    def off_by_more(self) -> float | None:
+        return self.oracle.more if self.oracle is not None and self._integer else None
+
+    @property
+    def _integer(self) -> bool:
+        return self.encoding is not None and self.encoding.integer
 
     @property
     def twin(self) -> str:
@@ -301,10 +315,33 @@ def _candidates(
         ((weight, axis),) = weights.items()
         channels = 1 if axis is None else model.weights[weight].shape[axis]
         if len(known.scales) in (1, channels):
-            stated[name] = {weight: round_to_scales(model.weights[weight], axis, known.scales, known.bits)}
-    yield "as compiled", stated
+            scales = np.asarray(known.scales, np.float64)
+            stated[name] = {weight: to_scales(model.weights[weight], axis, scales, known.bits)}
+            stated[name] |= _bias(work, name, weight, scales)
+    yield STATED, stated
     for scheme in SCHEMES:
-        yield scheme.name, {name: rounded(model, weights, scheme) for name, weights in pending.items()}
+        tried = {name: rounded(model, weights, scheme) for name, weights in pending.items()}
+        for name, weights in pending.items():
+            if len(weights) == 1:
+                ((weight, axis),) = weights.items()
+                tried[name] |= _bias(work, name, weight, scheme_scales(model.weights[weight], axis, scheme))
+        yield scheme.name, tried
+
+
+def _bias(work: Evaluation, name: str, weight: str, scales: Array) -> dict[str, Array]:
+    """The region's bias as the accumulator holds it: in units of weight scale times input scale, where these are known.
+
+    A bias that two layers share is left as it is: their units differ.
+    """
+    model = work.reference.model
+    found = bias_of(model, weight)
+    if found is None:
+        return {}
+    source, bias = found
+    layer = work.by_twin.get(source)
+    if layer is None or layer.encoding is None or not layer.encoding.integer or layer.tensor.source == "estimate":
+        return {}
+    return {bias: round_bias(model.weights[bias], scales * layer.encoding.scale)}
 
 
 def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Mapping[str, Array] | None) -> bool:
@@ -315,7 +352,7 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     sums = measure(work.codes(layer), _fitting(layer.encoding, value), layer.encoding)
     if sums.reference_bad or sums.mse is None:
         return False
-    if layer.local_sums is not None and sums.d2 >= layer.local_sums.d2:
+    if layer.local_sums is not None and not _better(layer, label, sums.d2, layer.local_sums.d2):
         return False
     rms = math.sqrt(sums.f2 / sums.count)
     layer.floor = noise_floor(layer.encoding, rms)
@@ -325,6 +362,13 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     layer.local_sums, layer.local = sums, metrics(sums, layer.encoding, layer.floor)
     layer.weights, layer.scheme = label, scheme
     return True
+
+
+def _better(layer: Layer, label: str, error: float, before: float) -> bool:
+    """Whether weights explain a layer better; the compile's own are believed unless others do so by far."""
+    if label == STATED:
+        return error <= _STATED * before
+    return error < (before / 2 if layer.weights == STATED else before)
 
 
 def _sources(work: Evaluation, layer: Layer) -> list[str]:
@@ -359,8 +403,8 @@ def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:
         return
     codes = work.codes(layer)
     if layer.encoding.integer:
-        layer.off_by_one, layer.off_by_more = off(layer.encoding, codes.reshape(-1), value.reshape(-1))
-        if layer.off_by_one:
-            layer.ones, layer.worst_channel = ones(layer.encoding, codes, value.reshape(codes.shape))
+        layer.oracle = examine(layer.encoding, codes, value.reshape(codes.shape))
+    else:
+        layer.oracle = examine_floats(codes, value)
     layer.profiles = profiles(layer.local_sums, layer.floor, planes(codes.shape))
     layer.histogram = histogram(layer.encoding, codes, value)

@@ -64,30 +64,50 @@ def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int | None]:
     return found
 
 
-def round_weights(weights: Array, axis: int | None, scheme: Scheme) -> Array:
-    """Weights as the device holds them: `round(w · scale) / scale` with scale = top code / largest magnitude."""
+def bias_of(model: Model, weight: str) -> tuple[str, str] | None:
+    """What the one node with these weights reads, and its bias; None where either is shared or missing."""
+    users = [node for node in model.nodes if weight in node.input]
+    if len(users) != 1 or users[0].op_type not in ("Conv", "ConvTranspose", "Gemm") or len(users[0].input) < 3:
+        return None
+    bias = users[0].input[2]
+    if bias not in model.weights or sum(bias in node.input for node in model.nodes) != 1:
+        return None
+    return users[0].input[0], bias
+
+
+def round_bias(bias: Array, scales: Array) -> Array:
+    """A bias in whole units of the accumulator: `scales` units in 1, one or one a channel; as it is where neither."""
+    if scales.size not in (1, bias.size):
+        return bias
+    shaped = scales.reshape(()) if scales.size == 1 else scales.reshape(bias.shape)
+    return np.asarray(np.rint(bias.astype(np.float64) * shaped) / shaped, bias.dtype)
+
+
+def scheme_scales(weights: Array, axis: int | None, scheme: Scheme) -> NDArray[np.float64]:
+    """Codes in 1, one for the tensor or one a channel: top code / largest magnitude."""
     top = 2 ** (scheme.bits - 1) - 1
     magnitude = np.abs(weights.astype(np.float64))
     if scheme.per_channel and axis is not None:
-        others = tuple(i for i in range(weights.ndim) if i != axis)
-        peak = magnitude.max(axis=others, keepdims=True)
+        peak = magnitude.max(axis=tuple(i for i in range(weights.ndim) if i != axis))
     else:
-        peak = magnitude.max(keepdims=True, initial=0.0)
-    scale = (top / np.where(peak > 0, peak, 1.0)).astype(np.float32).astype(np.float64)
-    return _rounded(weights, scale, top)
+        peak = magnitude.max(initial=0.0).reshape(1)
+    scale: NDArray[np.float64] = (top / np.where(peak > 0, peak, 1.0)).astype(np.float32).astype(np.float64)
+    return scale
 
 
-def round_to_scales(weights: Array, axis: int | None, scales: Sequence[float], bits: int) -> Array:
+def round_weights(weights: Array, axis: int | None, scheme: Scheme) -> Array:
+    """Weights as the device holds them: `round(w · scale) / scale` with the scheme's own scales."""
+    return to_scales(weights, axis, scheme_scales(weights, axis, scheme), scheme.bits)
+
+
+def to_scales(weights: Array, axis: int | None, scales: Array, bits: int) -> Array:
     """The same with known scales: one, or one for each output channel. Raises `ValueError` for another number."""
     channels = 1 if axis is None else weights.shape[axis]
-    if len(scales) not in (1, channels):
-        raise ValueError(f"{len(scales)} weight scales for {channels} channels")
-    shape = [-1 if i == axis else 1 for i in range(weights.ndim)]
-    scale = np.asarray(scales, np.float64).reshape(shape if len(scales) > 1 else [1] * weights.ndim)
-    return _rounded(weights, scale, 2 ** (bits - 1) - 1)
-
-
-def _rounded(weights: Array, scale: Array, top: int) -> Array:
+    if scales.size not in (1, channels):
+        raise ValueError(f"{scales.size} weight scales for {channels} channels")
+    shape = [-1 if i == axis else 1 for i in range(weights.ndim)] if scales.size > 1 else [1] * weights.ndim
+    scale = scales.astype(np.float64).reshape(shape)
+    top = 2 ** (bits - 1) - 1
     codes = np.clip(np.rint(weights.astype(np.float64) * scale), -top, top)
     return np.asarray(codes / scale, weights.dtype)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegauge.compare.oracle import off, ones
+from tidegauge.compare.oracle import TIERS, examine, examine_floats
 from tidegauge.compare.statistics import Encoding
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import build
@@ -15,23 +15,42 @@ ENCODING = Encoding("uint8", 10.0, 3)
 
 
 def test_a_tie_is_excused_and_one_code_more_is_not() -> None:
-    ties = np.full((1, 2, 8, 8), 2.05, np.float32)  # 20.5 codes and the zero point
+    ties = np.full((1, 2, 8, 8), 2.05)  # 20.5 codes and the zero point
     for code in (23, 24):
-        codes = np.full(ties.shape, code, np.uint8)
-        assert ones(ENCODING, codes, ties) == (0.0, 0.0)
+        found = examine(ENCODING, np.full(ties.shape, code, np.uint8), ties)
+        assert (found.ones, found.worst_channel, found.beyond) == (0.0, 0.0, (0.0,) * len(TIERS))
     right = np.full(ties.shape, 2.02, np.float32)
     codes = np.full(ties.shape, 23, np.uint8)
-    assert ones(ENCODING, codes, right) == (0.0, 0.0) and off(ENCODING, codes.ravel(), right.ravel()) == (0.0, 0.0)
+    found = examine(ENCODING, codes, right)
+    assert (found.one, found.more, found.ones, found.worst_channel) == (0.0, 0.0, 0.0, 0.0)
     codes[0, 1] = 24
-    assert ones(ENCODING, codes, right) == (0.5, 1.0) and off(ENCODING, codes.ravel(), right.ravel()) == (0.5, 0.0)
+    found = examine(ENCODING, codes, right)
+    assert (found.one, found.more, found.ones, found.worst_channel) == (0.5, 0.0, 0.5, 1.0)
     codes[0, 1] = 25
-    assert ones(ENCODING, codes, right) == (0.0, 0.0) and off(ENCODING, codes.ravel(), right.ravel()) == (0.0, 0.5)
-    assert ones(ENCODING, codes[0, 0, 0], right[0, 0, 0])[1] == 0.0  # no channels
+    found = examine(ENCODING, codes, right)
+    assert (found.one, found.more, found.ones, found.worst_channel) == (0.0, 0.5, 0.0, 0.0)
+    assert examine(ENCODING, codes[0, 0, 0], right[0, 0, 0]).worst_channel == 0.0  # no channels
+
+
+def test_tiers_count_how_far_codes_are_beyond_rounding() -> None:
+    value = np.full((1, 1, 8, 8), 2.0)
+    for tier, nearer in zip(TIERS[1:6], TIERS[:5], strict=True):
+        far = np.full(value.shape, 2.0 + (0.5 + (tier + nearer) / 2) / ENCODING.scale)
+        found = examine(ENCODING, np.full(value.shape, 23, np.uint8), far)
+        assert [share == 1.0 for share in found.beyond] == [t < tier for t in TIERS]
+
+
+def test_floats_are_judged_by_the_tensors_peak() -> None:
+    value = np.linspace(-1, 2, 1000, dtype=np.float32)
+    assert not any(examine_floats(value * np.float32(1 + 2e-6), value).beyond)
+    other = value.copy()
+    other[7] += 0.01
+    assert examine_floats(other, value).beyond[0] == 1e-3
 
 
 def test_values_beyond_the_code_range_are_right_at_its_end() -> None:
     value = np.full((1, 1, 8, 8), 99.0, np.float32)
-    assert ones(ENCODING, np.full(value.shape, 255, np.uint8), value) == (0.0, 0.0)
+    assert not any(examine(ENCODING, np.full(value.shape, 255, np.uint8), value).beyond)
 
 
 def test_one_channel_off_by_one_code_is_named_alone(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Which share of a layer's codes neither rounding nor the arithmetic of healthy layers explains."""
+
+from __future__ import annotations
+
+from tidegauge.compare.baseline import Baseline
+from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
+from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, follows, unlike, usual
+
+_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"}
+_FLOAT_BITS = 32
+
+
+def tolerate(work: Evaluation, baseline: Baseline | None) -> None:
+    """Set `unexplained` of every layer: against healthy runs where a baseline knows the layer, else against the rest
+    of this run."""
+    subjects = {id(layer): subject for layer in work.layers if (subject := _subject(work, layer)) is not None}
+    healthy = baseline.beyond if baseline is not None else {}
+    kinds = by_kind(list(subjects.values()), healthy)
+    strict = exact(list(subjects.values()))
+    for layer in work.layers:
+        subject = subjects.get(id(layer))
+        if subject is None:
+            continue
+        shares = usual(subject, healthy, kinds)
+        if shares is not None:
+            layer.unexplained = unlike(subject, shares)
+        elif subject.name in strict and not follows(subject):
+            layer.unexplained = subject.beyond[0]
+
+
+def predictable(work: Evaluation, layer: Layer) -> bool:
+    """Whether scales and weights are known well enough to predict every code."""
+    if layer.local is None:
+        return False
+    if "estimate" in (layer.tensor.source, *(work.by_twin[name].tensor.source for name in layer.reads)):
+        return False
+    weighted = bool(_WEIGHTED & set(layer.operators))
+    return not weighted or layer.weights == STATED or (layer.local.excess or 0.0) <= EXPLAINS
+
+
+def _subject(work: Evaluation, layer: Layer) -> Subject | None:
+    if layer.oracle is None or layer.encoding is None or layer.hidden or not predictable(work, layer):
+        return None
+    if layer.encoding.integer:
+        bits = int(layer.encoding.code_range[1] - layer.encoding.code_range[0]).bit_length()
+    else:
+        bits = _FLOAT_BITS
+    operators = layer.operators
+    if set(operators) <= MOVES and not _same_codes(work, layer):
+        operators = (*operators, "Requantise")
+    return Subject(layer.tensor.name, layer.oracle.beyond, layer.tensor.count, bits, operators)
+
+
+def _same_codes(work: Evaluation, layer: Layer) -> bool:
+    """Whether a layer has the encoding of all that it reads: then codes are only moved."""
+    return bool(layer.reads) and all(work.by_twin[name].encoding == layer.encoding for name in layer.reads)
