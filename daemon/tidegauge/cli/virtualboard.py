@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group("virtualboard")
 def command() -> None:
-    """An emulated AM62A: compiles an ONNX model, runs it, traces like TIDL, takes faults. Not TI's emulator."""
+    """An emulated AM62A: compiles and runs ONNX or TFLite models, traces like TIDL, takes faults. Not TI's emulator."""
 
 
 @command.command("compile")
@@ -67,7 +66,10 @@ def compile_command(
     frames: int,
     extra: tuple[str, ...],
 ) -> None:
-    """Compile the ONNX file MODEL."""
+    """Compile the ONNX or TFLite file MODEL.
+
+    Of a TFLite model, operators that the C7x has no layer for stay on the CPU; warnings count them.
+    """
     from tidegauge.virtualboard.compiler import compile_model  # heavy: a remote-log server must start at once
     from tidegauge.virtualboard.options import CompileOptions
 
@@ -115,6 +117,11 @@ def _calibration(model: Path, paths: tuple[Path, ...]) -> Iterator[dict[str, Arr
 def _input_names(model: Path) -> list[str]:
     import onnx
 
+    from tidegauge.virtualboard import tflite_model
+
+    if tflite_model.is_tflite(model):
+        loaded = tflite_model.load(model)
+        return list(loaded.names(loaded.inputs))
     try:
         graph = onnx.load(model).graph
     except OSError as error:
@@ -138,7 +145,7 @@ def _tensors(path: Path, inputs: list[str]) -> dict[str, Array]:
 
 @command.command("run")
 @click.argument("artifacts", type=_FOLDER)
-@click.option("--model", type=_FILE, help="The ONNX model; needed where the CPU runs a part of it.")
+@click.option("--model", type=_FILE, help="The model; needed where the CPU runs a part of it.")
 @click.option(
     "--input",
     "sources",
@@ -171,12 +178,10 @@ def run_command(
     Outputs go to OUTPUT/offload/frame_N/NAME.bin, float32, as TI's basic_example.py writes them; those of the last
     frame also to OUTPUT/NAME.npy, and its traces to OUTPUT/traces: as with TIDL, each frame's overwrite the last one's.
     """
-    from onnxruntime.capi.onnxruntime_pybind11_state import Fail
-
-    from tidegauge.virtualboard.offloaded import needs_model
+    from tidegauge.virtualboard.runner import model_needed, open_runner
 
     names = list(load_artifacts(artifacts).inputs if model is None else _input_names(model))
-    if model is None and needs_model(artifacts):
+    if model is None and model_needed(artifacts):
         raise TidegaugeError(f"the CPU runs a part of the model that {artifacts} is of", "name the model with --model")
     frames = [_tensors(source, names) for source in sources]
     traces = output / "traces"
@@ -185,13 +190,8 @@ def run_command(
         board = Path(name)
         BoardState(trace_folder=str(traces), target=target).save(board)
         inject(board, (parse(text) for text in faults), artifacts)
-        os.environ[VARIABLE] = name
         with _log_server(board):
-            try:
-                run = _runner(artifacts, model, board, debug_level)
-            except Fail as error:
-                cure = "float networks run with --target host only; else see the lines above"
-                raise TidegaugeError(f"{artifacts} can't be opened ({error})", cure) from error
+            run = open_runner(artifacts, model, board, debug_level)
             for number, tensors in enumerate(frames):
                 results = run(tensors)
                 _write_outputs(output, number, results)
@@ -202,26 +202,6 @@ def run_command(
         np.save(path, value)
         click.echo(f"{tensor}: {path}")
     click.echo(f"{sum(1 for _ in traces.iterdir())} trace files in {traces}")
-
-
-def _runner(
-    artifacts: Path, model: Path | None, board: Path, level: int
-) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    """What runs a frame: a session as an application has it, or, without the model, its TIDL side alone."""
-    from tidegauge.virtualboard import offloaded, onnxruntime_tidl
-    from tidegauge.virtualboard.state import BoardWatch
-
-    if model is not None:
-        session = onnxruntime_tidl.InferenceSession(
-            model,
-            providers=[onnxruntime_tidl.TIDL, onnxruntime_tidl.CPU],
-            provider_options=[{"artifacts_folder": str(artifacts), "debug_level": str(level)}, {}],
-        )
-        names = [item.name for item in session.get_outputs()]
-        return lambda tensors: dict(zip(names, session.run(names, tensors), strict=True))
-    side = offloaded.Offloaded(BoardWatch(board), b"", artifacts, level)
-    outputs = list(side.devices[0].network.outputs)
-    return lambda tensors: side.run(outputs, tensors, {})
 
 
 def _write_outputs(output: Path, number: int, results: dict[str, Array]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from tidegauge.tidl import io_descriptor
 from tidegauge.virtualboard.lowering import Lowered, Region
-from tidegauge.virtualboard.network import INT8, INT16, UINT8, Dims, Quant, TwinLayer, TwinNetwork
+from tidegauge.virtualboard.network import INT8, INT16, UINT8, Dims, Quant, TwinLayer, TwinNetwork, six_dims
 from tidegauge.virtualboard.operators import Activation, attribute
 from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.svg import document
@@ -43,8 +44,13 @@ class Compiled:
         return f"{self.subgraph}_tidl_net.bin"
 
 
-def write(subgraphs: list[Compiled], total: int, warnings: tuple[str, ...], artifacts: Path) -> None:
-    """Write the folder and its tempDir. The networks come last: a folder without one is an unfinished compile."""
+def write(
+    subgraphs: list[Compiled], total: int, warnings: tuple[str, ...], artifacts: Path, kind: Literal["onnx", "tflite"]
+) -> None:
+    """Write the folder and its tempDir. The networks come last: a folder without one is an unfinished compile.
+
+    A compile of a TFLite model leaves no onnxrtMetaData.txt.
+    """
     temp = artifacts / "tempDir"
     temp.mkdir(parents=True)
     for one in subgraphs:
@@ -57,7 +63,8 @@ def write(subgraphs: list[Compiled], total: int, warnings: tuple[str, ...], arti
     (temp / "compile.log").write_text(compile_log(subgraphs, total, warnings))
     groups = [number for one in subgraphs for number in (len(one.nodes), *one.nodes)]
     (artifacts / "allowedNode.txt").write_text("".join(f"{number}\n" for number in (len(subgraphs), *groups)))
-    (artifacts / "onnxrtMetaData.txt").write_text(metadata(subgraphs, total))
+    if kind == "onnx":
+        (artifacts / "onnxrtMetaData.txt").write_text(metadata(subgraphs, total))
     for one in subgraphs:
         (artifacts / f"{one.subgraph}_tidl_io_1.bin").write_bytes(io_descriptor.pack(descriptor(one)))
     for one in subgraphs:
@@ -123,36 +130,36 @@ def metadata(subgraphs: list[Compiled], total: int) -> str:
 def descriptor(compiled: Compiled) -> io_descriptor.IoDescriptor:
     """The graph's inputs and outputs: float32, as the data-convert layers take and give them."""
     by_name = {x.name: x for x in compiled.layers if not x.is_sink}
-    inputs = [by_name[name] for name in compiled.lowered.inputs]
-    outputs = [by_name[name] for name in compiled.lowered.outputs]
+    lowered = compiled.lowered
+    inputs = [by_name[name] for name in lowered.inputs]
+    outputs = [by_name[name] for name in lowered.outputs]
+    dims = {name: six_dims(lowered.shapes[name]) for name in (*lowered.inputs, *lowered.outputs)}
     return io_descriptor.IoDescriptor(
         inputs=tuple(
             io_descriptor.IoInput(
                 x.name,
                 x.data_id,
-                x.dims,
+                dims[x.name],
                 "float32",
                 1.0,
                 0,
                 (0,) * 5,
-                _pitch(x),
+                prod(dims[x.name][4:]),
                 prod(x.shape),
-                resize=(x.dims[5], x.dims[4]),
+                int(x.name in lowered.inner),
+                resize=(dims[x.name][5], dims[x.name][4]),
             )
             for x in inputs
         ),
         outputs=tuple(
             io_descriptor.IoOutput(
-                *(x.name, x.data_id, x.dims, "float32", 1.0, 0, (0, 0, 0, 0, 0), _pitch(x), prod(x.shape)),
+                *(x.name, x.data_id, dims[x.name], "float32", 1.0, 0, (0, 0, 0, 0, 0), prod(dims[x.name][4:])),
+                *(prod(x.shape), int(x.name in lowered.inner)),
                 valid_dims=len(x.shape),
             )
             for x in outputs
         ),
     )
-
-
-def _pitch(layer: TwinLayer) -> int:
-    return layer.dims[4] * layer.dims[5]
 
 
 def quant_proto(compiled: Compiled) -> str:
@@ -267,7 +274,9 @@ def _tooltips(compiled: Compiled) -> dict[int, list[str]]:
         ]
         if layer.kind == "TIDL_DataConvertLayer":
             way = "OUTPUT" if layer.name in compiled.lowered.outputs else "INPUT"
-            text += [f"dataConvertType=TIDL_DC_TYPE_{way}", "inLayout=TIDL_LT_NCHW", "outLayout=TIDL_LT_NCHW"]
+            other = "NHWC" if layer.name.removesuffix("_netFormat") in compiled.lowered.inner else "NCHW"
+            ins, outs = ("NCHW", other) if way == "OUTPUT" else (other, "NCHW")
+            text += [f"dataConvertType=TIDL_DC_TYPE_{way}", f"inLayout=TIDL_LT_{ins}", f"outLayout=TIDL_LT_{outs}"]
         region = regions.get(layer.name) if not layer.is_sink else None
         if region is not None:
             text += _attributes(region, weights)

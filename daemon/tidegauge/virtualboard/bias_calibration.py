@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ def correct(
     layers = [x for x in network.tensors() if x.kind in MATRIX_LAYERS and f"{x.name}::2" in constants]
     owners = tensors.owners()
     wanted = {layer.name: owners[layer.name] for layer in layers}
+    inner = tensors.lowered.inner
+    wanted = {layer: inner.get(tensor, tensor) for layer, tensor in wanted.items()}
     goals = _float_means(source, wanted, tensors)
     for _ in range(iterations):
         means = _twin_means(network, layers, tensors)
@@ -57,9 +60,7 @@ def biases(model: onnx.ModelProto, weights: dict[str, Weights]) -> dict[str, Wei
 
 
 def _with(network: TwinNetwork, model: onnx.ModelProto) -> TwinNetwork:
-    return TwinNetwork(
-        network.layers, network.inputs, network.outputs, network.nodes, model.SerializeToString(deterministic=True)
-    )
+    return msgspec.structs.replace(network, twin=model.SerializeToString(deterministic=True))
 
 
 def _channel_means(value: Array) -> Array:

@@ -22,7 +22,8 @@ Frame = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Ranges:
-    """Lowest and highest value of each tensor over all frames; which have neighbouring channels that differ."""
+    """Lowest and highest value of each tensor over all frames; which have neighbouring channels that differ. Frames and
+    outputs as the caller sees them."""
 
     low: dict[str, float]
     high: dict[str, float]
@@ -38,21 +39,25 @@ def calibrate(model: onnx.ModelProto, lowered: Lowered, frames: Iterable[Frame],
         raise TidegaugeError(
             "there is no calibration frame", "give at least one input tensor (TI recommends 10 or more)"
         )
-    names = [region.name for region in lowered.regions]
-    session = float_session(model, names)
+    inner = lowered.inner
+    read = {region.name: inner.get(region.name, region.name) for region in lowered.regions}
+    read |= {name: inner[name] for name in lowered.inputs if name in inner}
+    asked = list(dict.fromkeys([*read.values(), *lowered.outputs]))
+    session = float_session(model, asked)
     low: dict[str, float] = {}
     high: dict[str, float] = {}
     differ: set[str] = set()
     outputs = []
     for number, frame in enumerate(used):
-        values = dict(zip(names, session.run(names, frame), strict=True)) | frame
-        for name, value in values.items():
+        found = dict(zip(asked, session.run(asked, frame), strict=True))
+        plain = {name: value for name, value in frame.items() if name not in inner}
+        for name, value in ({name: found[tensor] for name, tensor in read.items()} | plain).items():
             _check_finite(name, value, number)
             low[name] = min(low.get(name, np.inf), float(value.min()))
             high[name] = max(high.get(name, -np.inf), float(value.max()))
             if _channels_differ(value):
                 differ.add(name)
-        outputs.append({name: values[name] for name in lowered.outputs})
+        outputs.append({name: found[name] for name in lowered.outputs})
     return Ranges(low, high, frozenset(differ), used, tuple(outputs))
 
 

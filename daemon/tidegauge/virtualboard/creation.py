@@ -37,7 +37,7 @@ class Created:
 
 
 def die_early(state: BoardState) -> None:
-    """The failures of loading the library, before any session exists."""
+    """The failures of loading ONNX Runtime's library, before any session exists."""
     if state.failing("abort_missing_library") is not None:
         os.write(
             2,
@@ -45,6 +45,11 @@ def die_early(state: BoardState) -> None:
             b"python3: tidl_execution_provider.cc:70: Assertion `libtidl_onnxrt_EP_handle != nullptr' failed.\n",
         )
         os.abort()
+    exit_early(state)
+
+
+def exit_early(state: BoardState) -> None:
+    """The library ends the process."""
     code = state.failing("exit_in_create")
     if code is not None:
         say("ERROR : artifacts_folder not a directory")

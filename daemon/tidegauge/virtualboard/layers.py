@@ -75,8 +75,16 @@ def make_layers(tensors: Tensors, quants: dict[str, Quant], options: CompileOpti
     layers: list[TwinLayer] = []
     ids: dict[str, int] = {}
 
-    def add(kind: str, name: str, tensor: str, inputs: tuple[str, ...], quant: Quant, macs: int = 0) -> None:
-        shape = lowered.shapes[tensor]
+    def add(
+        kind: str,
+        name: str,
+        tensor: str,
+        inputs: tuple[str, ...],
+        quant: Quant,
+        macs: int = 0,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        shape = lowered.shapes[tensor] if shape is None else shape
         low, high = ranges.low[tensor], ranges.high[tensor]
         large = kind == "TIDL_ConvolutionLayer" and six_dims(shape)[4] >= MIN_TILED_HEIGHT
         ids[name] = len(layers)
@@ -108,7 +116,7 @@ def make_layers(tensors: Tensors, quants: dict[str, Quant], options: CompileOpti
         layer = names[region.name]
         add(region.kind, layer, region.name, tuple(names[i] for i in region.inputs), quants[layer], region.macs)
     for name, shape in lowered.outputs.items():
-        add("TIDL_DataConvertLayer", name, name, (original(name),), FLOAT, int(np.prod(shape)))
+        add("TIDL_DataConvertLayer", name, name, (original(name),), FLOAT, int(np.prod(shape)), shape)
     none = (0, 0, 0, 0, 0, 0)
     for name in lowered.outputs:
         sink = TwinLayer(len(layers), 0, "TIDL_DataLayer", name, (ids[name],), (), none, FLOAT, 0.0, 0.0, varies=False)

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tidegauge.errors import TidegaugeError
+from tidegauge.virtualboard import layouts
 from tidegauge.virtualboard.operators import (
     ACTIVATIONS,
     FOLDED,
@@ -52,7 +53,11 @@ class Region:
 
 @dataclass
 class Lowered:
-    """A model as TIDL layers in execution order. Shapes by tensor name; `nodes`: ONNX nodes without constants."""
+    """A model as TIDL layers in execution order. Shapes by tensor name; `nodes`: ONNX nodes without constants.
+
+    `inputs`, `outputs`: as the caller sees them. `inner`: of those that are NHWC there, the float model's NCHW tensor;
+    their `shapes` are NCHW too.
+    """
 
     inputs: dict[str, tuple[int, ...]]
     outputs: dict[str, tuple[int, ...]]
@@ -60,12 +65,14 @@ class Lowered:
     nodes: int
     opset: int
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    inner: dict[str, str] = field(default_factory=dict)
 
 
 def lower(model: onnx.ModelProto) -> Lowered:
     """Lower a checked model. Raises `TidegaugeError` for unsupported operators, dynamic shapes, types not float32."""
     opset = _opset(model)
     total = sum(1 for n in model.graph.node if n.op_type != "Constant")
+    model, inner = layouts.strip(model)
     model, constants = _folded(model)
     shapes = _shapes(model)
     _refuse_edges(model)
@@ -77,7 +84,9 @@ def lower(model: onnx.ModelProto) -> Lowered:
     nodes = _without_identities(nodes, outputs)
     builder = _Builder(nodes, constants, shapes, set(outputs))
     regions = builder.regions()
-    return Lowered(inputs, outputs, regions, total, opset, shapes)
+    for ends in (inputs, outputs):
+        ends.update({name: layouts.nhwc(shape) for name, shape in ends.items() if name in inner})
+    return Lowered(inputs, outputs, regions, total, opset, shapes, inner)
 
 
 def _opset(model: onnx.ModelProto) -> int:

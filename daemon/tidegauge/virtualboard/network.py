@@ -30,6 +30,7 @@ TYPE_NAMES = {
     FLOAT32: "TIDL_SinglePrecFloat",
 }
 
+_NET = "_tidl_net.bin"
 Dims = tuple[int, int, int, int, int, int]
 
 
@@ -108,7 +109,8 @@ class TwinLayer(msgspec.Struct, frozen=True):
 class TwinNetwork(msgspec.Struct, frozen=True):
     """Everything a session needs: the layers in execution order and the twin, a serialised ONNX graph.
 
-    Every layer's output is an output of that graph under its own name; graph inputs keep their ONNX names.
+    Every layer's output is an output of that graph under its own name; graph inputs keep their ONNX names. `whole`:
+    no node of the model is left to the CPU or to another network.
     """
 
     layers: tuple[TwinLayer, ...]
@@ -116,6 +118,7 @@ class TwinNetwork(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     nodes: int
     twin: bytes
+    whole: bool = True
 
     def tensors(self) -> tuple[TwinLayer, ...]:
         """Layers with a tensor that the C7x computes: all but the data layers, in execution order."""
@@ -176,12 +179,18 @@ def load(path: Path) -> TwinNetwork:
 
 def load_artifacts(artifacts: Path) -> TwinNetwork:
     """The network of an artifacts folder, the first where there are several."""
-    return load(artifacts / "subgraph_0_tidl_net.bin")
+    names = subgraph_names(artifacts)
+    return load(artifacts / f"{names[0] if names else 'subgraph_0'}{_NET}")
 
 
 def load_all(artifacts: Path) -> dict[str, TwinNetwork]:
     """Every network of an artifacts folder by the name of its sub-graph. Raises `TidegaugeError`."""
-    first = {"subgraph_0": load_artifacts(artifacts)}
-    names = sorted(path.name.removesuffix("_tidl_net.bin") for path in artifacts.glob("subgraph_*_tidl_net.bin"))
-    rest = sorted((n for n in names if n != "subgraph_0"), key=lambda name: (len(name), name))
-    return first | {name: load(artifacts / f"{name}_tidl_net.bin") for name in rest}
+    names = subgraph_names(artifacts) or ["subgraph_0"]
+    return {name: load(artifacts / f"{name}{_NET}") for name in names}
+
+
+def subgraph_names(artifacts: Path) -> list[str]:
+    """The names of the networks in a folder, in order: `subgraph_N` of an ONNX model, of a TFLite model the index of an
+    output tensor (tfl_delegate.cpp, SDK 11.1)."""
+    names = [path.name.removesuffix(_NET) for path in artifacts.glob(f"*{_NET}")]
+    return sorted(names, key=lambda name: (len(name), name))

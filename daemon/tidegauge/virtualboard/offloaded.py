@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from tidegauge.tidl import artifacts as formats
 from tidegauge.tidl.artifacts import MetaData
 from tidegauge.tidl.errors import FormatError
-from tidegauge.virtualboard import creation, partition, remote_log
+from tidegauge.virtualboard import creation, host_lines, partition, remote_log
 from tidegauge.virtualboard.device import Device
 from tidegauge.virtualboard.faults import check_all
 from tidegauge.virtualboard.network import TwinNetwork
@@ -45,7 +44,7 @@ class Offloaded:
         offloaded = sum(len(group) for group in groups)
         self._plan = self._mixed(source, groups) if needs_model(artifacts) else None
         if level >= 1:
-            _start_up_lines(len(groups), offloaded, meta.graph_nodes)
+            say(host_lines.onnx(len(groups), offloaded, meta.graph_nodes))
             for network in networks:
                 remote_log.append(watch.folder, *_alg_lines(network))
 
@@ -103,30 +102,6 @@ def _read(artifacts: Path) -> tuple[Groups, MetaData]:
     if len(groups) != len(meta.subgraphs):
         raise Fail(f"allowedNode.txt in {artifacts} has {len(groups)} groups, onnxrtMetaData.txt {len(meta.subgraphs)}")
     return groups, meta
-
-
-def _start_up_lines(count: int, offloaded: int, total: int) -> None:
-    seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
-    say(
-        "\n".join(
-            [
-                "libtidl_onnxrt_EP loaded 0x3d5f1b70 ",
-                f"Final number of subgraphs created are : {count}, - Offloaded Nodes - {offloaded}, "
-                f"Total Nodes - {total} ",
-                "APP: Init ... !!!",
-                "MEM: Init ... !!!",
-                "MEM: Initialized DMA HEAP (fd=4) !!!",
-                "MEM: Init ... Done !!!",
-                "IPC: Init ... !!!",
-                "IPC: Init ... Done !!!",
-                "REMOTE_SERVICE: Init ... !!!",
-                "REMOTE_SERVICE: Init ... Done !!!",
-                f"{seconds:13.6f} s: GTC Frequency = 200 MHz",
-                "APP: Init ... Done !!!",
-                f"{seconds:13.6f} s:  VX_ZONE_INIT:[tivxHostInitLocal:86] Initialization Done for HOST !!!",
-            ]
-        )
-    )
 
 
 def _alg_lines(network: TwinNetwork) -> list[str]:

@@ -23,7 +23,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime import GraphOptimizationLevel, RunOptions, SessionOptions
 
-from tidegauge.virtualboard import creation
+from tidegauge.virtualboard import benchmark, creation
 from tidegauge.virtualboard.offloaded import Offloaded
 from tidegauge.virtualboard.state import BoardWatch, board_folder
 from tidegauge.virtualboard.waiting import say
@@ -87,38 +87,13 @@ class InferenceSession:
         else:
             outputs = self._device.run(wanted, input_feed, stamps)
             result = [outputs[name] for name in wanted]
-        ddr = int(sum(x.nbytes for x in (*result, *input_feed.values())))
-        read, write = _DDR.advance(ddr)
-        self._benchmark = {
-            "ts:run_start": start,
-            "ts:run_end": time.time_ns(),
-            "ddr:read_start": read,
-            "ddr:read_end": read + ddr,
-            "ddr:write_start": write,
-            "ddr:write_end": write + ddr,
-            **stamps,
-        }
+        moved = int(sum(x.nbytes for x in (*result, *input_feed.values())))
+        self._benchmark = benchmark.data(start, time.time_ns(), moved, stamps)
         return result
 
     def get_TI_benchmark_data(self) -> dict[str, int]:
         """Time stamps of the last run, nanoseconds; keys `ts:subgraph_…` only where the C7x computed."""
         return dict(self._benchmark)
-
-
-class _Ddr:
-    """The SoC's DDR byte counters, which only grow. Zero unless TIDL_RT_DDR_STATS=1, as on a board."""
-
-    def __init__(self) -> None:
-        self._total = 0
-
-    def advance(self, count: int) -> tuple[int, int]:
-        before = self._total
-        if os.environ.get("TIDL_RT_DDR_STATS") == "1":
-            self._total += count
-        return before, before
-
-
-_DDR = _Ddr()
 
 
 def _pairs(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import onnx
 from onnx import helper
 
 from tidegauge.virtualboard.lowering import fold_constants
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def _split(model: onnx.ModelProto, on_cpu: Callable[[int, onnx.NodeProto], bool]
     folded = fold_constants(model)
     nodes = list(folded.graph.node)
     cpu = [on_cpu(number[node.output[0]], node) for node in nodes]
-    depths = _depths(nodes, cpu)
+    depths = depths_of([(node.input, node.output) for node in nodes], cpu)
     remaining = {number[node.output[0]] for node in nodes}
     gone = sorted(set(range(len(counted))) - remaining)  # folded into constants: they belong to the first sub-graph
     known = _value_infos(folded)
@@ -72,15 +75,18 @@ def _split(model: onnx.ModelProto, on_cpu: Callable[[int, onnx.NodeProto], bool]
     return Partition(tuple(parts), len(counted))
 
 
-def _depths(nodes: list[onnx.NodeProto], cpu: list[bool]) -> list[int]:
-    """How many times a path from the inputs has gone from the C7x back to the CPU. Nodes of one depth and place form
-    one part: a path that left it could only come back deeper."""
-    producer: dict[str, int] = {}
+def depths_of(nodes: Sequence[tuple[Iterable[T], Iterable[T]]], cpu: Sequence[bool]) -> list[int]:
+    """How many times a path from the inputs has gone from the C7x back to the CPU, for nodes in order of execution.
+
+    A node is given by what it reads and what it makes. Nodes of one depth and place form one part: a path that left it
+    could only come back deeper.
+    """
+    producer: dict[T, int] = {}
     depths: list[int] = []
-    for index, node in enumerate(nodes):
-        sources = [producer[name] for name in node.input if name in producer]
+    for index, (read, made) in enumerate(nodes):
+        sources = [producer[name] for name in read if name in producer]
         depths.append(max((depths[s] + (cpu[index] and not cpu[s]) for s in sources), default=0))
-        producer |= dict.fromkeys(node.output, index)
+        producer |= dict.fromkeys(made, index)
     return depths
 
 

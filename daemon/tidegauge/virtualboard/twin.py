@@ -15,6 +15,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from tidegauge.virtualboard import layouts
 from tidegauge.virtualboard.lowering import Lowered, Region
 from tidegauge.virtualboard.network import Quant
 from tidegauge.virtualboard.operators import Activation, Domain, attribute
@@ -144,10 +145,13 @@ def build(
     graph, names, weights = Graph(quants), Names(lowered), dict[str, Weights]()
     for name in lowered.inputs:
         layer = net_format(name)
+        source = name
+        if name in lowered.inner:
+            source = graph.add("Transpose", [name], f"{layer}::nchw", perm=layouts.TO_NCHW)
         if quants[layer].is_float:
-            graph.add("Identity", [name], layer)
+            graph.add("Identity", [source], layer)
             continue
-        graph.quantise(name, quants[layer], np.asarray(1.0 / quants[layer].scale, np.float32), layer)
+        graph.quantise(source, quants[layer], np.asarray(1.0 / quants[layer].scale, np.float32), layer)
     for region in lowered.regions:
         layer = names[region.name]
         bits = 16 if layer in wide_params else quants[layer].bits
@@ -157,11 +161,14 @@ def build(
             weights[layer] = used
     for name in lowered.outputs:
         quant = quants[original(name)]
+        value = f"{name}::nchw" if name in lowered.inner else name
         if quant.is_float:
-            graph.add("Identity", [original(name)], name)
-            continue
-        integers = graph.dequantise(original(name), quant, 1.0, f"{name}::integers")
-        graph.add("Div", [integers, graph.const(f"{name}::scale", np.float32(quant.scale))], name)
+            graph.add("Identity", [original(name)], value)
+        else:
+            integers = graph.dequantise(original(name), quant, 1.0, f"{name}::integers")
+            graph.add("Div", [integers, graph.const(f"{name}::scale", np.float32(quant.scale))], value)
+        if name in lowered.inner:
+            graph.add("Transpose", [value], name, perm=layouts.TO_NHWC)
     return _model(lowered, graph, names), weights
 
 
@@ -262,7 +269,7 @@ def _model(lowered: Lowered, graph: Graph, names: Names) -> onnx.ModelProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
 
     inputs = [info(name, "float32", shape) for name, shape in lowered.inputs.items()]
-    outputs = [info(net_format(n), str(graph.quants[net_format(n)].dtype), s) for n, s in lowered.inputs.items()]
+    outputs = [info(net_format(n), str(graph.quants[net_format(n)].dtype), lowered.shapes[n]) for n in lowered.inputs]
     for region in lowered.regions:
         layer = names[region.name]
         outputs.append(info(layer, str(graph.quants[layer].dtype), region.shape))
