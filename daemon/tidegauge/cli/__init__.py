@@ -16,6 +16,7 @@ COMMANDS = {
     "agent": "tidegauge.cli.agent",
     "alarm": "tidegauge.cli.alarm",
     "baseline": "tidegauge.cli.baseline",
+    "bench": "tidegauge.cli.bench",
     "bundle": "tidegauge.cli.bundle",
     "check": "tidegauge.cli.check",
     "collector": "tidegauge.cli.collector",

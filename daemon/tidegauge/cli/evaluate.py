@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -16,6 +18,7 @@ from tidegauge.evaluation.figures import Report, goal, markdown
 from tidegauge.files import write_durably
 
 _LOG_WIDTH = 140
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("evaluate")
@@ -23,39 +26,92 @@ def command() -> None:
     """Measure what is promised. Exit code 1 where a goal is missed."""
 
 
+def _options(quick: str, seed: int | None = None) -> Callable[[F], F]:
+    """The options of every evaluation. Without a `seed` a new one is drawn, and printed."""
+    kind = click.Path(dir_okay=False, path_type=Path)
+    drawn: dict[str, Any] = {"default": seed, "show_default": True} if seed is not None else {}
+    words = "" if drawn else "Draws faults and pictures; without it a new one, which is printed."
+    options = [
+        click.option("--json", "json_file", type=kind, help="Write the figures here."),
+        click.option("--markdown", "tables", type=kind, help="Write the tables here."),
+        click.option("--quick", is_flag=True, help=quick),
+        click.option("--seed", type=int, help=words, **drawn),
+        click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core."),
+    ]
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 @command.command("detectors")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
-@click.option("--quick", is_flag=True, help="Fewer streams: seconds instead of minutes, with wider errors.")
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core.")
+@_options("Fewer streams: seconds instead of minutes, with wider errors.", 1)
 def _detectors(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int) -> None:
     """Simulate run lengths and delays of the detectors, side by side with others."""
-    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
-    report = detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=lambda text: click.echo(text, err=True))
-    if json_file is not None:
-        write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
-    if tables is not None:
-        write_durably(tables, markdown(report).encode())
-    show(console, report)
-    if report.missed:
-        sys.exit(1)
+    finish(detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=progress), json_file, tables)
+
+
+@command.command("attribution")
+@_options("Fewer cases: a minute or two instead of a quarter of an hour.", 1)
+def _attribution(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int) -> None:
+    """Faults of device and reference, changed scenes and faulty cameras: count how often the verdict is right."""
+    from tidegauge.cli.board_parts import freeze
+    from tidegauge.evaluation import attribution  # compiles and runs networks: heavy
+
+    click.echo(attribution.conditions())
+    finish(attribution.evaluate(freeze, quick, seed, jobs, progress), json_file, tables)
+
+
+@command.command("acceptance")
+@_options("Fewer cases: a minute or two instead of ten.", 1)
+def _acceptance(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int) -> None:
+    """Devices that are wrong from the first frame, healthy ones, and upgrades: count what acceptance makes of them."""
+    from tidegauge.evaluation import first_frame  # compiles and runs networks: heavy
+
+    click.echo(first_frame.conditions())
+    finish(first_frame.evaluate(quick, seed, jobs, progress), json_file, tables)
 
 
 @command.command("comparison")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
-@click.option("--quick", is_flag=True, help="Fewer cases: a minute or two instead of a quarter of an hour.")
-@click.option("--seed", type=int, help="Draws faults and pictures; without it a new one, which is printed.")
-@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes; 0 for one a core.")
+@_options("Fewer cases: a minute or two instead of a quarter of an hour.")
 def _comparison(json_file: Path | None, tables: Path | None, quick: bool, seed: int | None, jobs: int) -> None:
     """Put faults drawn at random into networks on the virtual board, and count how often the comparison is right."""
     from tidegauge.evaluation import comparison  # compiles and runs networks: heavy
 
-    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     drawn = secrets.randbelow(1 << 31) if seed is None else seed
-    console.print(f"Seed {drawn}. {comparison.conditions()}", markup=False)
-    report = comparison.evaluate(quick, drawn, jobs, progress=lambda text: click.echo(text, err=True))
+    click.echo(f"Seed {drawn}. {comparison.conditions()}")
+    finish(comparison.evaluate(quick, drawn, jobs, progress), json_file, tables)
+
+
+def progress(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def finish(report: Report, json_file: Path | None, tables: Path | None) -> None:
+    """Write and show the figures; exit code 1 where a goal is missed."""
+    if json_file is not None:
+        write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
+    if tables is not None:
+        write_durably(tables, markdown(report).encode())
+    show(Console(width=None if sys.stdout.isatty() else _LOG_WIDTH), report)
+    if report.missed:
+        sys.exit(1)
+
+
+@command.command("matching")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
+@click.option("--quick", is_flag=True, help="Two draws a network instead of twenty.")
+@click.option("--seed", type=int, default=1, show_default=True)
+def _matching(json_file: Path | None, tables: Path | None, quick: bool, seed: int) -> None:
+    """Compile models twice with other data ids, fusing and names, and count the layers that are matched right."""
+    from tidegauge.evaluation import matching  # runs networks: heavy
+
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    report = matching.evaluate(quick, seed, progress=lambda text: click.echo(text, err=True))
     if json_file is not None:
         write_durably(json_file, msgspec.json.format(msgspec.json.encode(report)))
     if tables is not None:

@@ -1,0 +1,36 @@
+"""`tidegauge bench …`: what the monitor costs on the machine it runs on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tidegauge.cli.evaluate import finish, progress
+from tidegauge.evaluation import costs
+from tidegauge.evaluation.overhead import Size
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure what the monitor costs on this machine. Exit code 1 where a goal is missed."""
+
+
+@command.command("overhead")
+@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@click.option("--markdown", "tables", type=_FILE, help="Write the tables here.")
+@click.option("--quick", is_flag=True, help="Five short rounds: half a minute instead of ten, with wider intervals.")
+@click.option("--rounds", type=click.IntRange(min=2), default=20, show_default=True, help="Interleaved pairs.")
+@click.option("--frames", type=click.IntRange(min=20), default=150, show_default=True, help="Of each loop in a round.")
+@click.option("--device-ms", type=click.FloatRange(min=0.1), default=1000 / 30, help="Of one device run; default 33.3.")
+def _overhead(
+    json_file: Path | None, tables: Path | None, quick: bool, rounds: int, frames: int, device_ms: float
+) -> None:
+    """Frames a second and latency without the monitor, with statistics only, and with shadow sampling.
+
+    The workers are the product's own, the device is a wait. The monitor samples as often as its CPU budget lets it.
+    """
+    size = Size(5, 40, device_ms / 1000) if quick else Size(rounds, frames, device_ms / 1000)
+    finish(costs.evaluate(size, quick, progress), json_file, tables)
