@@ -1,4 +1,10 @@
-"""From a cause to what to change, in TIDL's own option names (edgeai-tidl-tools README, TIDL 10 and 11)."""
+"""From a cause to what to change, in TIDL's own option names (edgeai-tidl-tools README, TIDL 10 and 11).
+
+The lines of one piece of advice are pasted together, so they never exclude each other: `quantization_scale_type` 4
+never stands beside `quant_params_proto_path` (a proto is symmetric), and what only `accuracy_level` 9 knows never
+beside the calibration frames of level 1. What could be done instead is marked as an alternative, and printed as a
+comment.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +12,61 @@ from collections.abc import Sequence
 
 from tidegauge.compare.types import Advice, CauseName
 
-_OUTPUT_16 = "advanced_options:output_feature_16bit_names_list"
-_PARAMS_16 = "advanced_options:params_16bit_names_list"
-_PROTO = "advanced_options:quant_params_proto_path"
-_FRAMES = "advanced_options:calibration_frames"
-_ITERATIONS = "advanced_options:calibration_iterations"
-_CLIPPING = "advanced_options:activation_clipping"
-_SCALES = "advanced_options:quantization_scale_type"
-_DENY = "deny_list:layer_name"
+OUTPUT_16 = "advanced_options:output_feature_16bit_names_list"
+PARAMS_16 = "advanced_options:params_16bit_names_list"
+DENY = "deny_list:layer_name"
+FRAMES = "advanced_options:calibration_frames"
+ITERATIONS = "advanced_options:calibration_iterations"
+SCALES = "advanced_options:quantization_scale_type"
+PROTO = "advanced_options:quant_params_proto_path"
+#: Options whose values are lists of names: several pieces of advice become one by joining them.
+LISTS = frozenset({OUTPUT_16, PARAMS_16, DENY})
+#: Pairs of which a compile can have one only.
+EXCLUDE = ((frozenset({SCALES}), frozenset({PROTO})),)
 
-#: Layers whose output TIDL can keep at 16 bits on request.
-_WIDE = {
-    "Conv",
-    "BatchNormalization",
-    "MaxPool",
-    "AveragePool",
-    "GlobalAveragePool",
-    "Add",
-    "Mul",
-    "Sub",
-    "Relu",
-    "Clip",
-}
+#: Operators whose layers can have another precision than what they read (edgeai-tidl-tools docs, mixed precision:
+#: convolution, batch normalisation with its activations, pooling but for maxima, element-wise). All others have one
+#: precision for input and output, so that to name one is to name what it reads as well.
+CHANGE_PRECISION = frozenset(
+    {"Conv", "BatchNormalization", "AveragePool", "GlobalAveragePool", "Add", "Mul", "Sub", "Relu", "Clip"}
+)
+_NO_CPU = frozenset({"Input", "Identity"})
+
+_REPORT = Advice("", "", "send TI this bundle: the trace of the layer and of what it reads reproduces the fault")
 
 
-def advise(cause: CauseName, layer: str, operators: Sequence[str], detail: str, bits: int | None) -> tuple[Advice, ...]:
-    """What to do about a culprit. `layer`: the ONNX name of its output, as TIDL's lists want it."""
-    if operators == ("Input",) or _is_input(operators, layer):
-        return _input(cause, detail)
+def advise(
+    cause: CauseName,
+    layer: str,
+    operators: Sequence[str],
+    detail: str,
+    bits: int | None,
+    fused: Sequence[str] = (),
+    together: Sequence[str] = (),
+) -> tuple[Advice, ...]:
+    """What to do about a culprit, first choice first.
+
+    `layer`: the ONNX name of its output, as TIDL's lists want it. `fused`: output names of all ONNX nodes in it; to
+    deny a fused layer, each of them must be denied. `together`: what must change its precision with it.
+    """
+    if operators == ("Input",) or layer.endswith("_netFormat"):
+        return _input(detail)
     if cause in ("saturation_low", "saturation_high"):
-        return _wider_range(layer, operators)
-    if cause == "coarse_step":
-        return (*_more_bits(layer, operators), *_wider_range(layer, ())[:1])
-    if cause in ("row_band", "column_band", "channel_permutation", "transpose_hw", "channels"):
-        return _data_flow(layer, cause)
-    if cause == "non_finite":
-        return _data_flow(layer, cause)
-    if cause in ("all_zero", "constant"):
-        return (
-            Advice(
-                _PROTO, "./qparams.prototxt", f"give {layer} a range and a scale: its output carries no information"
-            ),
-            *_data_flow(layer, cause),
-        )
-    if cause in ("gain", "offset"):
-        return (
-            Advice(
-                _PROTO,
-                "./qparams.prototxt",
-                f"check the scale and the zero point of {layer} and of what it reads, and compile again from it",
-            ),
-            *_more_bits(layer, operators),
-            *_data_flow(layer, cause),
-        )
-    return (*(_more_bits(layer, operators) if bits == 8 else ()), *_data_flow(layer, cause))
+        return _wider_range(layer)
+    if cause == "coarse_step" and bits == 8:
+        return (wide(layer, together), *_alternative(cpu(layer, operators, fused, "its step is too coarse")))
+    words = {
+        "row_band": "a band of rows points at how the layer is cut into tiles",
+        "column_band": "a band of columns points at how the layer is cut into tiles or padded",
+        "channel_permutation": "swapped channels point at a wrong layout or a wrong concatenation order",
+        "transpose_hw": "swapped height and width point at a wrong layout or resize",
+        "gain": "a wrong factor points at a wrong requantisation",
+        "offset": "a shift points at a wrong zero point or bias",
+    }.get(cause, "the values can't come from quantisation")
+    return (*cpu(layer, operators, fused, words), _REPORT)
 
 
-def _is_input(operators: Sequence[str], layer: str) -> bool:
-    return tuple(operators) == ("Identity",) and layer.endswith("_netFormat")
-
-
-def _input(cause: CauseName, detail: str) -> tuple[Advice, ...]:
-    del cause
+def _input(detail: str) -> tuple[Advice, ...]:
     return (
         Advice(
             "",
@@ -79,42 +78,62 @@ def _input(cause: CauseName, detail: str) -> tuple[Advice, ...]:
     )
 
 
-def _wider_range(layer: str, operators: Sequence[str]) -> tuple[Advice, ...]:
+def _wider_range(layer: str) -> tuple[Advice, ...]:
     return (
-        Advice(_FRAMES, "50", f"calibrate with frames that drive {layer} as far as the captured input does"),
-        Advice(_ITERATIONS, "25", "TI's own advice for a range that is too narrow"),
-        Advice(_CLIPPING, "0", "accuracy_level 9: don't clip activations during calibration"),
-        *(_more_bits(layer, operators) if operators else ()),
+        Advice(FRAMES, "50", f"calibrate with frames that drive {layer} as far as the captured input does"),
+        Advice("accuracy_level", "1", "the level that uses calibration frames"),
+        Advice(ITERATIONS, "25", "TI's own advice for a range that is too narrow"),
+        Advice(
+            "", "", "put frames like the captured one among those of the calibration: more of the same change nothing"
+        ),
     )
 
 
-def _more_bits(layer: str, operators: Sequence[str]) -> tuple[Advice, ...]:
-    found = []
-    if not operators or _WIDE & set(operators):
-        found.append(Advice(_OUTPUT_16, layer, f"keep the output of {layer} at 16 bits"))
-    if {"Conv", "ConvTranspose", "Gemm", "MatMul"} & set(operators):
-        found.append(Advice(_PARAMS_16, layer, f"keep the weights of {layer} at 16 bits"))
-    return tuple(found)
+def wide(layer: str, together: Sequence[str]) -> Advice:
+    """16 bits for a layer's output and weights, and for what must change its precision with it."""
+    names = list(dict.fromkeys([layer, *together]))
+    return Advice(OUTPUT_16, ",".join(names), f"keep the output of {layer} at 16 bits")
 
 
-def _data_flow(layer: str, cause: CauseName) -> tuple[Advice, ...]:
-    words = {
-        "row_band": "a band of rows points at how the layer is cut into tiles",
-        "column_band": "a band of columns points at how the layer is cut into tiles or padded",
-        "channel_permutation": "swapped channels point at a wrong layout or a wrong concatenation order",
-        "transpose_hw": "swapped height and width point at a wrong layout or resize",
-    }.get(cause, "the values can't come from quantisation")
-    return (
-        Advice(_DENY, layer, f"run {layer} on the Arm core until TI has an answer: {words}"),
-        Advice("", "", "send TI this bundle: the trace of the layer and of what it reads reproduces the fault"),
-    )
+def _alternative(lines: Sequence[Advice]) -> tuple[Advice, ...]:
+    return tuple(Advice(line.option, line.value, line.why, alternative=True) for line in lines)
+
+
+def cpu(layer: str, operators: Sequence[str], fused: Sequence[str], why: str) -> tuple[Advice, ...]:
+    """To run a layer on the Arm core; nothing for one that the runtime itself adds."""
+    if set(operators) <= _NO_CPU:
+        return ()
+    names = list(dict.fromkeys([*fused, layer]))
+    return (Advice(DENY, ",".join(names), f"run {layer} on the Arm core until TI has an answer: {why}"),)
 
 
 def diffuse() -> tuple[Advice, ...]:
-    """What to do where no layer is to blame but the output is poor."""
+    """What to do where no layer is to blame but the output is poor, and no set of layers is known to cure it."""
     return (
-        Advice(_SCALES, "4", "one scale a weight channel, zero points for activations"),
-        Advice("accuracy_level", "1", "with more calibration frames and iterations (50 and 25)"),
-        Advice("advanced_options:mixed_precision_factor", "1.5", "let TIDL choose layers for 16 bits"),
-        Advice("tensor_bits", "16", "if the latency allows it"),
+        Advice(SCALES, "4", "one scale a weight channel, zero points for activations"),
+        Advice("accuracy_level", "1", "with more calibration frames and iterations"),
+        Advice(FRAMES, "50", "more calibration frames"),
+        Advice(ITERATIONS, "25", "more rounds of bias calibration"),
+        Advice("tensor_bits", "16", "if the latency allows it", alternative=True),
     )
+
+
+def joined(pieces: Sequence[Advice]) -> tuple[Advice, ...]:
+    """Several pieces as one that can be pasted: names of one list in one line, each option once, nothing that excludes
+    another. Alternatives and deeds in words are left out."""
+    lists: dict[str, list[str]] = {}
+    values: dict[str, Advice] = {}
+    for item in pieces:
+        if not item.option or item.alternative:
+            continue
+        if item.option in LISTS:
+            names = lists.setdefault(item.option, [])
+            names += [name for name in item.value.split(",") if name not in names]
+        else:
+            values.setdefault(item.option, item)
+    for first, second in EXCLUDE:
+        if first & values.keys() and second & values.keys():
+            values = {option: item for option, item in values.items() if option not in second}
+    why = {OUTPUT_16: "outputs at 16 bits", PARAMS_16: "weights at 16 bits", DENY: "on the Arm core"}
+    merged = [Advice(option, ",".join(names), why[option]) for option, names in lists.items()]
+    return (*merged, *values.values())

@@ -10,7 +10,7 @@ from tidegauge.compare.report import words
 from tidegauge.compare.report.exact import print_exact
 from tidegauge.compare.report.ladder import print_rungs
 from tidegauge.compare.report.words import number
-from tidegauge.compare.types import Comparison
+from tidegauge.compare.types import Comparison, Cure
 
 _STYLES = {"healthy": "green", "inherits": "yellow", "faulty": "bold red", "recovers": "magenta", "undecided": "dim"}
 _VERDICT_STYLES = {0: "bold green", 1: "bold red", 2: "bold red", 3: "bold yellow"}
@@ -24,6 +24,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print()
         console.print(Text(f"{culprit.rank}. {culprit.sentence}"))
         console.print(Text(words.paste(culprit.advice), style="cyan"))
+    if comparison.cure is not None:
+        _print_cure(comparison.cure, console, len(comparison.culprits))
     if comparison.rungs is not None:
         print_rungs(comparison.rungs, console)
     console.print()
@@ -37,6 +39,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(Text(f"not compared: {item.name} ({item.side}): {item.reason}", style="dim"))
     coverage = comparison.coverage
     console.print(f"{coverage.compared} of {coverage.traced} traced layers compared in {comparison.seconds} s.")
+
+
+def _print_cure(cure: Cure, console: Console, culprits: int) -> None:
+    """All in one, where it is more than the advice that stands with a single culprit."""
+    console.print()
+    console.print(Text(words.prediction(cure)))
+    if cure.advice and (culprits != 1 or len(cure.steps) > 1):
+        console.print("All together:")
+        console.print(Text(words.paste(cure.advice), style="cyan"))
 
 
 def _table(comparison: Comparison) -> Table:

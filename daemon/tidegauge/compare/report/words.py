@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegauge.compare.types import Advice, Comparison, Culprit, LayerResult, Metrics
+from tidegauge.compare.types import Advice, Comparison, Culprit, Cure, LayerResult, Metrics, WhatIf
 
 VERDICTS = {
     "healthy": "right",
@@ -66,14 +66,43 @@ def headline(comparison: Comparison) -> str:
 
 
 def paste(advice: tuple[Advice, ...]) -> str:
-    """The advice as lines for a dictionary of TIDL compile options; deeds in words become comments."""
+    """The advice as lines for a dictionary of TIDL compile options; alternatives and deeds in words become comments."""
     lines = []
     for item in advice:
-        if item.option:
-            lines.append(f'"{item.option}": "{item.value}",  # {item.why}')
+        why = item.why if item.what_if is None else f"{item.why}; {worth(item.what_if)}"
+        if not item.option:
+            lines.append(f"# {why[0].upper()}{why[1:]}")
+        elif item.alternative:
+            lines.append(f'# or: "{item.option}": "{item.value}",  # {why}')
         else:
-            lines.append(f"# {item.why[0].upper()}{item.why[1:]}")
+            lines.append(f'"{item.option}": "{item.value}",  # {why}')
     return "\n".join(lines)
+
+
+def worth(figure: WhatIf) -> str:
+    """What an output would be, in a few words."""
+    if figure.error is None:
+        return f"output {figure.output} would still not be finite"
+    return f"output {figure.output} would have {decibels(figure.sqnr_db) if figure.sqnr_db is not None else 'no error'}"
+
+
+def prediction(cure: Cure) -> str:
+    """What the cure is expected to do, in a sentence."""
+    text = f"Now output {cure.before.output} has {decibels(cure.before.sqnr_db)}; with this, {worth(cure.after)}"
+    if cure.target_db is not None:
+        text += f" (wanted: {cure.target_db:g} dB{'' if cure.reached else ', which no set of layers reaches'})"
+    if not cure.faithful:
+        text += ". The emulation does not give the device's own error as it is, so take this for a rough figure"
+    return text + "."
+
+
+CHANGES = {
+    "exact": "exact",
+    "wide": "at 16 bits",
+    "params": "weights at 16 bits",
+    "cpu": "on the Arm core",
+    "range": "with a wider range",
+}
 
 
 def effect(culprit: Culprit) -> list[tuple[str, str]]:

@@ -1,0 +1,359 @@
+"""What a change is worth: the output's error if a region were right, and the smallest set of regions that cures it.
+
+All figures are of the captured input. An error is relative: rms of the difference to the float run over rms of the
+float run, of the worst output; its SQNR is −20 log10 of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge.compare import advice as options
+from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.culprits import Suspect
+from tidegauge.compare.emulate import Change, Emulator, recorded_error
+from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.model import NET_FORMAT, ORIGINAL
+from tidegauge.compare.types import Advice, Culprit, Cure, CureStep, Finding, WhatIf
+from tidegauge.errors import TidegaugeError
+
+Array = NDArray[Any]
+
+#: Of more culprits than this no single figure is given; of more regions than that none is tried for the cure.
+MOST_CULPRITS, MOST_REGIONS = 8, 96
+#: Without a culprit and without a target, an output below the first is brought above the second (dB).
+POOR_DB, DEFAULT_TARGET_DB = 20.0, 30.0
+#: The emulation must give the device's error to within this factor, else its figures are marked.
+FAITHFUL = 1.2
+
+_CHANGES: dict[str, Change] = {
+    options.OUTPUT_16: "wide",
+    options.PARAMS_16: "params",
+    options.DENY: "cpu",
+    options.FRAMES: "range",
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """`advice`: for each culprit (by layer identity) what to do; `single`: the figure of each change.
+
+    `cure` None: there is nothing to cure, or, with `unknown`, the network can't be emulated in one piece.
+    """
+
+    advice: Mapping[int, tuple[Advice, ...]]
+    single: Mapping[int, Mapping[Change, WhatIf]]
+    cure: Cure | None
+    unknown: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Why there are no figures, where there are none."""
+        if not self.unknown:
+            return ()
+        text = f"What a change would be worth is not known: {self.unknown}."
+        return (Finding("no_what_if", "note", text),)
+
+    def complete(self, suspect: Suspect, culprit: Culprit) -> Culprit:
+        """A culprit with its advice and with what each line of it is worth."""
+        single = self.single.get(id(suspect.layer), {})
+        lines = tuple(
+            msgspec.structs.replace(item, what_if=single[_CHANGES[item.option]])
+            if item.option in _CHANGES and _CHANGES[item.option] in single
+            else item
+            for item in self.advice[id(suspect.layer)]
+        )
+        return msgspec.structs.replace(culprit, advice=lines, what_if=single.get("exact"))
+
+
+def study(
+    work: Evaluation,
+    wrong: Sequence[Suspect],
+    harmless: Sequence[Suspect],
+    device_outputs: Mapping[str, Array],
+    subgraphs: Mapping[str, Subgraph],
+    target_db: float | None,
+) -> Study:
+    """`target_db`: the SQNR that every output shall reach; None to cure the culprits, whatever comes of it."""
+    advice = {id(s.layer): _advise(work, s) for s in (*wrong, *harmless)}
+    now = worst(work.reference.outputs, device_outputs)
+    goal = target_db
+    if goal is None and not wrong and now is not None and (now.sqnr_db is None or now.sqnr_db < POOR_DB):
+        goal = DEFAULT_TARGET_DB
+    if not wrong and goal is None:
+        return Study(advice, {}, None)
+    errors = {}
+    for suspect in (*wrong, *harmless):
+        if suspect.layer.clipping and suspect.excess == suspect.layer.clipping:
+            continue  # right arithmetic, narrow range: nothing is added to it
+        local = work.reference.local([suspect.layer.twin], suspect.layer.scheme)[suspect.layer.twin]
+        errors[suspect.layer.twin] = recorded_error(work, suspect.layer, local)
+    try:
+        emulator = Emulator(work, errors, subgraphs)
+        search = _Search(work, emulator)
+        single = {id(s.layer): _single(search, s.layer, advice[id(s.layer)]) for s in wrong[:MOST_CULPRITS]}
+        return Study(advice, single, _cure(search, wrong, advice, goal, now))
+    except TidegaugeError as error:  # a network that can't run in one piece keeps its report, without these figures
+        return Study(advice, {}, None, error.problem)
+
+
+def _advise(work: Evaluation, suspect: Suspect) -> tuple[Advice, ...]:
+    layer, cause = suspect.layer, suspect.cause
+    bits = np.dtype(layer.encoding.dtype).itemsize * 8 if layer.encoding is not None else None
+    together = [option_name(work.by_twin[name]) for name in wide_with(work, layer)]
+    fused = fused_names(work, layer)
+    return options.advise(cause.name, option_name(layer), layer.operators, cause.detail, bits, fused, together)
+
+
+def worst(reference: Mapping[str, Array], outputs: Mapping[str, Array]) -> WhatIf | None:
+    """The error of the output that is furthest off; None without a comparable output."""
+    found = [_error(name, reference[name], value) for name, value in outputs.items() if name in reference]
+    return max(found, key=lambda item: math.inf if item.error is None else item.error, default=None)
+
+
+def _error(name: str, reference: Array, value: Array) -> WhatIf:
+    if value.size != reference.size:
+        return WhatIf(name, None, None)
+    difference = value.reshape(reference.shape).astype(np.float64) - reference
+    energy, own = float(np.sum(difference**2)), float(np.sum(np.square(reference, dtype=np.float64)))
+    if not math.isfinite(energy) or own == 0:
+        return WhatIf(name, None, None)
+    error = math.sqrt(energy / own)
+    return WhatIf(name, error, -20 * math.log10(error) if error > 0 else None)
+
+
+class _Search:
+    """Figures of sets of changes."""
+
+    def __init__(self, work: Evaluation, emulator: Emulator) -> None:
+        self.work, self.emulator = work, emulator
+
+    def figure(self, changes: Mapping[str, Change]) -> WhatIf:
+        found = worst(self.work.reference.outputs, self.emulator.run(changes))
+        if found is None:
+            raise TidegaugeError("the network has no output", "give the model that was compiled")
+        return found
+
+    def changes(self, layer: Layer, change: Change) -> dict[str, Change]:
+        """A layer's change with those that it brings along."""
+        others = wide_with(self.work, layer) if change == "wide" else ()
+        return {layer.twin: change} | dict.fromkeys(others, "wide")
+
+
+def _single(search: _Search, layer: Layer, advice: Sequence[Advice]) -> dict[Change, WhatIf]:
+    wanted: list[Change] = ["exact"]
+    wanted += [_CHANGES[item.option] for item in advice if item.option in _CHANGES]
+    return {change: search.figure(search.changes(layer, change)) for change in dict.fromkeys(wanted)}
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A region with those that must change with it, and the lines that do it. `change`: of the region itself."""
+
+    layer: Layer
+    change: Change
+    changes: Mapping[str, Change]
+    lines: tuple[Advice, ...]
+
+
+def _cure(
+    search: _Search,
+    wrong: Sequence[Suspect],
+    advice: Mapping[int, Sequence[Advice]],
+    target_db: float | None,
+    now: WhatIf | None,
+) -> Cure:
+    before = search.figure({})
+    must = [c for s in wrong if (c := _of_culprit(search, s.layer, advice[id(s.layer)])) is not None]
+    steps = _greedy(search, must, [], before, target_db)
+    if target_db is not None and not _reached(_last(steps, before), target_db):
+        taken = {step.candidate.layer.twin for step in steps}
+        rest = [c for c in _of_regions(search) if c.layer.twin not in taken]
+        more = _greedy(search, rest, steps, before, target_db)
+        if not _reached(_last([*steps, *more], before), target_db):
+            kept = _leave_out(search, rest, [step.candidate for step in steps], target_db)
+            more = _greedy(search, kept, steps, before, None) if kept else more
+        steps += more
+    steps = _pruned(search, steps, before, target_db)
+    after = _last(steps, before)
+    return Cure(
+        target_db=target_db,
+        reached=None if target_db is None else _reached(after, target_db),
+        before=before,
+        after=after,
+        steps=tuple(CureStep(s.candidate.layer.tensor.name, s.candidate.change, s.after) for s in steps),
+        advice=options.joined([line for step in steps for line in step.candidate.lines]),
+        faithful=now is not None and _same(now.error, before.error),
+    )
+
+
+def _of_culprit(search: _Search, layer: Layer, advice: Sequence[Advice]) -> _Candidate | None:
+    lines = tuple(item for item in advice if item.option and not item.alternative)
+    change = next((_CHANGES[item.option] for item in lines if item.option in _CHANGES), None)
+    return None if change is None else _Candidate(layer, change, search.changes(layer, change), lines)
+
+
+def _of_regions(search: _Search) -> list[_Candidate]:
+    """Regions with an output of 8 bits that can be given 16, noisiest first."""
+    found = []
+    for name in search.emulator.changeable:
+        layer = search.work.by_twin[name]
+        if layer.encoding is None or np.dtype(layer.encoding.dtype).itemsize != 1:
+            continue
+        together = [option_name(search.work.by_twin[other]) for other in wide_with(search.work, layer)]
+        line = options.wide(option_name(layer), together)
+        found.append(_Candidate(layer, "wide", search.changes(layer, "wide"), (line,)))
+    found.sort(key=lambda c: _noise(c.layer), reverse=True)
+    return found[:MOST_REGIONS]
+
+
+def _noise(layer: Layer) -> float:
+    """Local error energy over the tensor's own."""
+    sums = layer.local_sums or layer.cumulative_sums
+    return sums.d2 / sums.f2 if sums is not None and sums.f2 > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Step:
+    candidate: _Candidate
+    after: WhatIf
+
+
+def _greedy(
+    search: _Search,
+    candidates: Sequence[_Candidate],
+    taken: Sequence[_Step],
+    before: WhatIf,
+    target_db: float | None,
+) -> list[_Step]:
+    """The candidate that removes most error, again and again, until the target is reached or none removes any.
+
+    A gain once measured bounds a later one from above (errors add up), so that only the most promising candidate is
+    measured again. Culprits (no target) are all taken, whatever they gain.
+    """
+    changes = _together([step.candidate for step in taken])
+    now, steps = _last(taken, before), list[_Step]()
+    queue = [(-math.inf, number, 0) for number in range(len(candidates))]
+    heapq.heapify(queue)
+    figures: dict[int, WhatIf] = {}
+    while queue and not (target_db is not None and _reached(now, target_db)):
+        gain, number, measured = heapq.heappop(queue)
+        one = candidates[number]
+        if gain == -math.inf or measured != len(steps):
+            figures[number] = search.figure({**one.changes, **changes, one.layer.twin: one.change})
+            heapq.heappush(queue, (_energy(figures[number]) - _energy(now), number, len(steps)))
+            continue
+        if target_db is not None and gain >= 0:
+            break
+        changes = {**one.changes, **changes, one.layer.twin: one.change}
+        now = figures[number]
+        steps.append(_Step(one, now))
+    return steps
+
+
+def _leave_out(
+    search: _Search, candidates: Sequence[_Candidate], fixed: Sequence[_Candidate], target_db: float
+) -> list[_Candidate]:
+    """The other way round, for where single changes gain nothing without others: from all of them, leave out the one
+    that costs least, again and again. Empty where not even all of them reach the target.
+
+    A cost once measured bounds a later one from below (errors add up).
+    """
+    kept = list(candidates)
+    if not _reached(search.figure(_together([*fixed, *kept])), target_db):
+        return []
+    queue = [(-1.0, number, -1) for number in range(len(candidates))]
+    heapq.heapify(queue)
+    round_ = 0
+    while queue:
+        _, number, measured = heapq.heappop(queue)
+        others = [one for one in kept if one is not candidates[number]]
+        if measured != round_:
+            figure = search.figure(_together([*fixed, *others]))
+            if _reached(figure, target_db):
+                heapq.heappush(queue, (_energy(figure), number, round_))
+            continue
+        kept = others
+        round_ += 1
+    return kept
+
+
+def _pruned(search: _Search, steps: list[_Step], before: WhatIf, target_db: float | None) -> list[_Step]:
+    """Without the steps that the target doesn't need once the later ones are there."""
+    if target_db is None or not _reached(_last(steps, before), target_db):
+        return steps
+    kept = list(steps)
+    for step in steps[:-1]:
+        others = [s for s in kept if s is not step]
+        if _reached(search.figure(_together([s.candidate for s in others])), target_db):
+            kept = others
+    if len(kept) == len(steps):
+        return steps
+    taken = [step.candidate for step in kept]
+    return [_Step(one, search.figure(_together(taken[: number + 1]))) for number, one in enumerate(taken)]
+
+
+def _together(candidates: Sequence[_Candidate]) -> dict[str, Change]:
+    """All their changes; what a region is given for its own sake goes before what another brings along."""
+    own: dict[str, Change] = {one.layer.twin: one.change for one in candidates}
+    return {name: change for one in candidates for name, change in one.changes.items()} | own
+
+
+def _last(steps: Sequence[_Step], before: WhatIf) -> WhatIf:
+    return steps[-1].after if steps else before
+
+
+def _energy(figure: WhatIf) -> float:
+    return 1e30 if figure.error is None else figure.error**2
+
+
+def _reached(figure: WhatIf, target_db: float) -> bool:
+    return figure.error is not None and figure.error <= 10 ** (-target_db / 20)
+
+
+def _same(measured: float | None, emulated: float | None) -> bool:
+    if measured is None or emulated is None:
+        return measured is emulated
+    small, large = sorted((measured, emulated))
+    return large <= FAITHFUL * small
+
+
+def option_name(layer: Layer) -> str:
+    """The name that TIDL's lists want: the ONNX tensor's, without the alias of a graph output."""
+    name = layer.match.tensor or layer.tensor.name
+    return name.removesuffix(ORIGINAL) if layer.match.how == "original" else name
+
+
+def wide_with(work: Evaluation, layer: Layer) -> tuple[str, ...]:
+    """The 8-bit layers (by float tensor) that a layer at 16 bits makes 16 bits too: what it reads, where it is none of
+    those that can change precision."""
+    found: dict[str, None] = {}
+    stack = [layer]
+    while stack:
+        one = stack.pop()
+        if options.CHANGE_PRECISION & set(one.operators) or one.twin.endswith(NET_FORMAT):
+            continue
+        for name in one.reads:
+            below = work.by_twin[name]
+            narrow = below.encoding is not None and np.dtype(below.encoding.dtype).itemsize == 1
+            if narrow and name not in found and name != layer.twin:
+                found[name] = None
+                stack.append(below)
+    return tuple(found)
+
+
+def fused_names(work: Evaluation, layer: Layer) -> tuple[str, ...]:
+    """Output names of all ONNX nodes of a region, as the model has them."""
+    part = work.reference.region(layer.twin)
+    if part is None:
+        return ()
+    names = [name for index in part.nodes for name in work.reference.model.nodes[index].output if name]
+    return tuple(name.removesuffix(ORIGINAL) if name == layer.twin else name for name in names)
