@@ -23,6 +23,11 @@ from tidegauge.virtualboard.faults import KINDS
 @click.option("--layer", help="Inject into this layer (`tidegauge virtualboard layers` lists them).")
 @click.option("--fault", type=click.Choice([*KINDS, "none"]), help="Inject this fault; `none`: no alarm may come.")
 @click.option("--from-start", is_flag=True, help="The fault is there before acceptance, which then fails.")
+@click.option(
+    "--story",
+    type=click.Choice(["low-light", "sdk-upgrade"]),
+    help="Instead: from a problem to the cured network, step by step; leaves reports and pictures in a folder.",
+)
 @click.option("--once", is_flag=True, help="End after the report: exit 0 when the culprit is the injected layer.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the result to this file.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Work in this new folder and leave it.")
@@ -31,6 +36,7 @@ def command(
     layer: str | None,
     fault: str | None,
     from_start: bool,
+    story: str | None,
     once: bool,
     json_file: Path | None,
     keep: Path | None,
@@ -40,12 +46,29 @@ def command(
         raise TidegaugeError("--from-start needs a fault, --fault none has none", "leave one of them out")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise TidegaugeError(f"the folder {keep} is not empty", "name a new folder for --keep")
+    if story is not None:
+        if layer is not None or fault is not None or from_start:
+            raise TidegaugeError("a story brings its own fault", "leave --layer, --fault and --from-start out")
+        sys.exit(0 if _tell(story, keep or Path(f"story-{story}"), json_file) else 1)
     with tempfile.TemporaryDirectory(prefix="tidegauge-demo-", ignore_cleanup_errors=True) as temporary:
         folder = (keep or Path(temporary)).resolve()
         options = Options(seed, fault, layer, from_start, folder)
         outcome = asyncio.run(_demo(options, once, json_file))
     if once:
         sys.exit(0 if outcome.right else 1)
+
+
+def _tell(story: str, folder: Path, json_file: Path | None) -> bool:
+    """Whether what the report said did cure the network."""
+    from tidegauge.demo import story_low_light, story_sdk_upgrade  # compiles and compares: heavy
+
+    if folder.exists() and any(folder.iterdir()):
+        raise TidegaugeError(f"the folder {folder} is not empty", "remove it, or name a new one with --keep")
+    tell = {"low-light": story_low_light.tell, "sdk-upgrade": story_sdk_upgrade.tell}[story]
+    told = tell(folder.resolve(), Console(highlight=False))
+    if json_file is not None:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(told)) + b"\n")
+    return told.right
 
 
 async def _demo(options: Options, once: bool, json_file: Path | None) -> Outcome:
