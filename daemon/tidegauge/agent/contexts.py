@@ -17,6 +17,7 @@ from tidegauge.agent.streams import Streams, StreamsState
 from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.blocks import FEWEST, correlation_time
+from tidegauge.detectors.contexts import WORDS
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ class Context:
         alarms = self.streams.update(sample.loss, sample.nmse)
         for name, block in self.streams.grown:
             log.warning(
-                "%s light: the %s is stickier than acceptance saw; an observation is now %d samples long",
-                self.name,
+                "%s: the %s is stickier than acceptance saw; an observation is now %d samples long",
+                WORDS[self.name],
                 name,
                 block,
             )
@@ -129,7 +130,7 @@ class Contexts:
         outcome = context.collect(sample)
         self.changed = outcome is not None
         if isinstance(outcome, Rejected):
-            return [Alarm("acceptance", f"{context.name} light: {outcome.reason}", outcome.evidence)]
+            return [Alarm("acceptance", f"{WORDS[context.name]}: {outcome.reason}", outcome.evidence)]
         return []
 
     def clear(self) -> None:
@@ -179,11 +180,11 @@ def split(rules: AcceptanceRules, samples: Sequence[Sample]) -> tuple[dict[str, 
             if outcome is not None:
                 break
         if isinstance(outcome, Rejected):
-            return {}, f"{name} light: {outcome.reason}"
+            return {}, f"{WORDS[name]}: {outcome.reason}"
         if outcome is not None:
             found[name] = outcome
     return found, ""
 
 
 def _named(alarm: Alarm, context: str) -> Alarm:
-    return msgspec.structs.replace(alarm, message=f"{context} light: {alarm.message}")
+    return msgspec.structs.replace(alarm, message=f"{WORDS[context]}: {alarm.message}")

@@ -18,6 +18,7 @@ import numpy as np
 from tidegauge.agent.samples import Belongs, Sample
 from tidegauge.attribution import Bin
 from tidegauge.detectors.camera import CameraReference, reference_of
+from tidegauge.detectors.windows import WINDOW
 from tidegauge.files import write_durably
 
 log = logging.getLogger(__name__)
@@ -145,3 +146,16 @@ def load(folder: Path, belongs: Belongs) -> InputReference | None:
         log.warning("%s belongs to another reference: inputs are not judged until the next acceptance", path)
         return None
     return found
+
+
+def judged_contexts(folder: Path, window: int = WINDOW) -> tuple[str, ...]:
+    """Light contexts of a state folder whose inputs have a reference of `window` values; none where none is stored."""
+    try:
+        found = msgspec.json.decode((folder / "inputs.json").read_bytes(), type=InputReference)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return ()
+    return tuple(name for name, values in sorted(found.features.items()) if _fewest(values) >= window)
+
+
+def _fewest(features: Mapping[str, Sequence[float]]) -> int:
+    return min((len(values) for values in features.values()), default=0)

@@ -13,9 +13,13 @@ from rich.table import Table
 
 from tidegauge.agent.baseline import Baseline, Comparison, compare, from_state, load
 from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.reference import judged_contexts
+from tidegauge.agent.status import hours_to_find, rates_of
+from tidegauge.agent.watch_config import InputDriftConfig
 from tidegauge.cli.running import json_option, state_folder, state_options
+from tidegauge.cli.status import false_alarms, found_after
 from tidegauge.configuration import load_toml
-from tidegauge.detectors.rates import detection
+from tidegauge.detectors.contexts import WORDS
 from tidegauge.exitcodes import ExitCode
 from tidegauge.files import write_durably
 
@@ -43,10 +47,11 @@ def show(config: Path | None, state: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(_json(baseline).decode())
         return
-    Console(soft_wrap=True).print(_table(baseline))
+    interval = InputDriftConfig().interval if config is None else load_toml(config, AgentConfig).input_drift.interval
+    Console(soft_wrap=True).print(_table(baseline, judged_contexts(state_folder(config, state)), interval))
 
 
-def _table(baseline: Baseline) -> Table:
+def _table(baseline: Baseline, judged: tuple[str, ...], interval: float) -> Table:
     accepted = baseline.accepted
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
@@ -56,6 +61,8 @@ def _table(baseline: Baseline) -> Table:
         table.add_row("accepted", f"{when}, after {accepted.samples} samples")
     table.add_row("artifacts", baseline.artifacts[:12])
     table.add_row("model", baseline.model[:12])
+    if baseline.runtime:
+        table.add_row("runtimes", ", ".join(f"{name} {version[:12]}" for name, version in baseline.runtime.items()))
     table.add_row("mean loss", f"{accepted.mean:.4f} (95 % bounds {accepted.lower95:.4f} and {accepted.upper95:.4f})")
     table.add_row("limit m0", f"{accepted.m0:.4f}")
     table.add_row(
@@ -63,9 +70,18 @@ def _table(baseline: Baseline) -> Table:
     )
     table.add_row("correlation time", f"{accepted.correlation_time:.1f} samples of {accepted.gap:g} s")
     table.add_row("observation", f"{accepted.block} samples, alpha {accepted.alpha:.3g}")
-    for share in (0.2, 0.5):
-        found = detection(accepted.m0, accepted.alpha, accepted.block, accepted.gap, share, accepted.correlation_time)
-        table.add_row(f"{100 * share:.0f} % disagreement", f"found after {found.hours:.2g} hours on average")
+    for share, hours in hours_to_find(accepted, accepted.gap).items():
+        table.add_row(f"{100 * float(share):.0f} % disagreement", found_after(hours, accepted.gap))
+    for context, each in baseline.contexts.items():
+        table.add_row(
+            WORDS[context],
+            f"tested: limit m0 {each.m0:.4f}, mean loss {each.mean:.4f} of {each.samples} samples, "
+            f"{each.block} in an observation",
+        )
+    others = "not tested: they collect samples first" if baseline.contexts else "no light context is tested yet"
+    table.add_row("other light", others)
+    rates = rates_of(accepted, baseline.contexts, len(judged), interval)
+    table.add_row("false alarms", false_alarms(rates, judged))
     table.add_row("golden tensors", ", ".join(golden.sha256[:12] for golden in baseline.golden))
     return table
 

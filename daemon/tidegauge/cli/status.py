@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -11,10 +12,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from tidegauge.agent.contexts import ContextStatus
 from tidegauge.agent.control import ask
 from tidegauge.agent.control_messages import GetStatus
+from tidegauge.agent.state import Latched
 from tidegauge.agent.status import StatusReport
 from tidegauge.cli.running import json_option, state_folder, state_options
+from tidegauge.detectors.contexts import WORDS
+from tidegauge.detectors.rates import ClassRate, by_severity
 
 
 @click.command("status")
@@ -51,11 +56,12 @@ def _overview(report: StatusReport) -> Table:
     table.add_row("acceptance", _acceptance(report))
     for name, share in (("20 %", "0.2"), ("50 %", "0.5")):
         if report.reference is not None:
-            hours = report.reference.hours[share]
-            found = "never" if hours is None else f"after {hours:.2g} hours on average"
-            table.add_row(f"{name} disagreement", f"found {found}")
-    for detector, evidence in report.evidence.items():
-        table.add_row(f"evidence {detector}", f"{evidence.value:.2f} of {evidence.limit:.2f}")
+            table.add_row(f"{name} disagreement", found_after(report.reference.hours[share], report.reference.gap))
+    for context, status in report.contexts.items():
+        table.add_row(WORDS[context], _context(status))
+    if report.rates:
+        table.add_row("false alarms", false_alarms(report.rates, report.judged_inputs))
+    table.add_row("shadow", _shadow(report))
     if report.holding:
         table.add_row("wrong now", Text(report.holding, style="red"))
     suspect = ", suspect since a hang" if report.suspect else ""
@@ -68,6 +74,44 @@ def _overview(report: StatusReport) -> Table:
     return table
 
 
+def found_after(hours: float | None, gap: float) -> str:
+    """When a disagreement is found, with samples every `gap` seconds."""
+    when = "never" if hours is None else f"after {hours:.2g} hours on average"
+    return f"found {when}, at a sample every {gap:.3g} s"
+
+
+def false_alarms(rates: Sequence[ClassRate], judged: Sequence[str]) -> str:
+    """The stack's rate by severity, and what it is made of."""
+    parts = ", ".join(f"{each.part} {each.per_year:.2g}" for each in rates if each.per_year)
+    sums = "; ".join(f"{severity} {rate:.2g}" for severity, rate in by_severity(rates).items())
+    inputs = f"inputs judged in {', '.join(WORDS[each] for each in judged)}" if judged else "inputs are not judged yet"
+    return f"at most a year: {sums} ({parts}; {inputs})"
+
+
+def _context(context: ContextStatus) -> str:
+    if context.reference is None:
+        if context.failed:
+            return f"not tested: {context.failed}"
+        return f"collects, {context.samples} of {context.needed} samples: not tested yet"
+    evidence = ", ".join(f"{name} {value:.2f} of {limit:.2f}" for name, (value, limit) in context.evidence.items())
+    grown = f", grown from {context.reference.block}" if context.block > context.reference.block else ""
+    time = context.correlation_time
+    now = "" if time is None else f", now {time:.1f}"
+    return (
+        f"evidence {evidence}; limit m0 {context.reference.m0:.4f} from {context.samples} samples, "
+        f"{context.block} in an observation{grown}, correlation time {context.reference.correlation_time:.1f}{now}"
+    )
+
+
+def _shadow(report: StatusReport) -> str:
+    shadow = report.shadow
+    held = ", ".join(f"{reason} {count}" for reason, count in shadow.held_out.items() if count)
+    parts = [f"a sample every {shadow.gap:.3g} s", f"held out: {held or 'none'}"]
+    if shadow.mix_distance is not None:
+        parts.append(f"light of skipped samples differs by {shadow.mix_distance:.2f} from that of run ones")
+    return "; ".join(parts)
+
+
 def _acceptance(report: StatusReport) -> str:
     acceptance, reference = report.acceptance, report.reference
     if reference is not None:
@@ -75,14 +119,21 @@ def _acceptance(report: StatusReport) -> str:
             f"accepted: limit m0 {reference.m0:.4f}, mean loss {reference.mean:.4f}, block of {reference.block} samples"
         )
     if acceptance.left is None:
-        return acceptance.state
+        return f"{acceptance.state}: {acceptance.why}" if acceptance.why else acceptance.state
     return f"{acceptance.state}, {100 * acceptance.progress:.0f} %, ends in about {_duration(acceptance.left)}"
 
 
 def _camera(report: StatusReport) -> str:
     camera = report.camera
     age = "no frame yet" if camera.frame_age is None else f"last frame {camera.frame_age:.1f} s ago"
-    return f"{camera.description or 'not open'}, {age}{f', {camera.problem}' if camera.problem else ''}"
+    parts = [camera.description or "not open", age, WORDS[camera.light]]
+    if camera.problem:
+        parts.append(camera.problem)
+    if camera.faults:
+        parts.append(f"at fault: {', '.join(camera.faults)}")
+    elif camera.condition:
+        parts.append(f"{camera.condition} at present")
+    return ", ".join(parts)
 
 
 def _captures(report: StatusReport) -> str:
@@ -103,12 +154,26 @@ def _link(report: StatusReport) -> str:
 
 def _alarms(report: StatusReport) -> Table:
     table = Table(title="alarms, latched until `tidegauge alarm clear`", title_justify="left")
-    for name in ("since", "detector", "verdict", "what"):
+    for name in ("since", "severity", "detector", "verdict", "what"):
         table.add_column(name, overflow="fold")
     for alarm in report.alarms:
         since = datetime.fromtimestamp(alarm.wall).astimezone().isoformat(" ", "seconds")
-        table.add_row(since, alarm.detector, alarm.verdict, Text(alarm.message))
+        table.add_row(since, alarm.severity, alarm.detector, alarm.verdict, Text(_what(alarm)))
     return table
+
+
+def _what(alarm: Latched) -> str:
+    """The alarm's sentence, the change by terms, and what the same frame showed when it was run again."""
+    parts = [alarm.message]
+    if alarm.terms:
+        terms = alarm.terms
+        parts.append(
+            f"change of the mean loss: input mix {terms['input_mix']:+.3f}, device {terms['device_change']:+.3f}, "
+            f"unknown {terms['unknown']:+.3f} ({100 * terms['unknown_share']:.0f} % of the inputs)"
+        )
+    if alarm.replay:
+        parts.append(f"run again: {alarm.replay.replace('_', ' ')}")
+    return "; ".join(parts)
 
 
 def _workers(report: StatusReport) -> Table:

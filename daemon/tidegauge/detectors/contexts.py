@@ -11,6 +11,9 @@ import msgspec
 
 Context = Literal["day", "low_light", "infrared"]
 
+#: In words; "unknown" where no frame can be looked at.
+WORDS = {"day": "daylight", "low_light": "low light", "infrared": "infrared light", "unknown": "unknown light"}
+
 #: Mean luma, 0…255: low light begins below the first, ends above the second.
 DARKER, BRIGHTER = 50.0, 70.0
 #: Mean chroma (distance from grey), 0…255: infrared begins below the first, ends above the second.
