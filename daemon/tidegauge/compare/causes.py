@@ -8,70 +8,26 @@ Less than 40 % is "unknown": no cause is better than a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.compare.assignment import best_assignment
-from tidegauge.compare.statistics import Encoding, planes
+from tidegauge.compare.places import MOVED, PLACES
+from tidegauge.compare.residual import Cause, Evidence, evidence
 from tidegauge.compare.types import CauseName
 
 Array = NDArray[Any]
 Float = NDArray[np.float32]
 
+__all__ = ["Cause", "Evidence", "evidence", "find_cause", "find_clipping"]
+
 EXPLAINED = 0.4
 #: A prediction of values says more than a place: it wins unless a place explains this much more.
 _PLACE_MARGIN = 0.08
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A cause, the share of the residual's energy that it explains, its numbers in words, and its one key number."""
-
-    name: CauseName
-    explained: float | None
-    detail: str
-    value: float | None = None
-
-
-@dataclass
-class Evidence:
-    """A faulty tensor: device values, device codes and local reference, all as (channels, height, width)."""
-
-    device: Float
-    codes: Array
-    local: Float
-    encoding: Encoding
-    floor: float
-
-    def __post_init__(self) -> None:
-        self.residual = self.device - self.local
-        self.energy = float(np.sum(np.square(self.residual, dtype=np.float64)))
-        self.noise = min(self.floor * self.residual.size, 0.5 * self.energy)
-
-    def explained(self, prediction: Array) -> float:
-        """The share of the residual's energy above the noise that a prediction of the device's tensor removes.
-
-        No more than its share of the device's own energy: "times zero" removes much of any residual and says nothing.
-        """
-        left = float(np.sum(np.square(self.device - prediction, dtype=np.float64)))
-        left = max(0.0, left - self.noise)
-        own = float(np.sum(np.square(self.device, dtype=np.float64)))
-        return 1.0 - left / max(min(self.energy - self.noise, own), 1e-300)
-
-    def clipped(self, values: Array) -> Array:
-        """Values clipped to what the tensor's codes can hold."""
-        return np.clip(values, *self.encoding.value_range)
-
-
-def evidence(codes: Array, local: Array, encoding: Encoding, floor: float) -> Evidence:
-    """Arrange a tensor of any rank for the hypotheses."""
-    shape = planes(local.shape)
-    codes = codes.reshape(shape)
-    return Evidence(encoding.values(codes), codes, local.reshape(shape).astype(np.float32, copy=False), encoding, floor)
+#: Rounding to another side than the nearest code is named where it explains so much, since it is so plain.
+_PLAIN = 0.9
 
 
 def find_cause(case: Evidence) -> Cause:
@@ -79,14 +35,17 @@ def find_cause(case: Evidence) -> Cause:
     plain = _plain(case)
     if plain is not None:
         return plain
-    values = [found for test in _VALUES if (found := test(case)) is not None]
-    places = [found for test in _PLACES if (found := test(case)) is not None]
+    side = _other_side(case)
+    if side is not None:
+        return side
+    values = [found for test in (*_VALUES, *MOVED) if (found := test(case)) is not None]
+    places = [found for test in PLACES if (found := test(case)) is not None]
     value = max(values, key=_score, default=None)
     place = max(places, key=_score, default=None)
     if value is None or (place is not None and _score(place) > _score(value) + _PLACE_MARGIN):
         value = place
     if value is None or _score(value) < EXPLAINED:
-        return Cause("unknown", None, "no simple pattern accounts for the error")
+        return _scattered(case) or Cause("unknown", None, "no simple pattern accounts for the error")
     return value
 
 
@@ -150,10 +109,11 @@ def _offset(case: Evidence) -> Cause | None:
     inner = _inside(case)
     if inner.sum() < 3:
         return None
-    offset = float(np.median(case.residual[inner]))
-    if offset == 0.0:
+    error = case.error[inner]
+    offsets = {float(np.median(error)), float(error.mean(dtype=np.float64))} - {0.0}
+    if not offsets:
         return None
-    explained = case.explained(case.clipped(case.local + np.float32(offset)))
+    explained, offset = max((case.explained(case.clipped(case.local + np.float32(by))), by) for by in offsets)
     steps = f" ({offset / case.encoding.step:+.3g} steps)" if case.encoding.integer else ""
     return Cause("offset", explained, f"offset {offset:+.4g}{steps}", offset)
 
@@ -191,7 +151,7 @@ def _saturation(case: Evidence) -> Cause | None:
 
 def _thrown(case: Evidence, at_end: NDArray[np.bool_], end: float, sign: int) -> tuple[float, float]:
     """The share of values at an end, and how much of the error the best bound explains."""
-    moved = at_end & (np.abs(case.residual) > 2 * np.sqrt(max(case.floor, 0.0)))
+    moved = at_end & (np.abs(case.error) > 2 * np.sqrt(max(case.floor, 0.0)))
     if moved.sum() < 3:
         return 0.0, 0.0
     signed = sign * case.local
@@ -256,53 +216,28 @@ def _transpose(case: Evidence) -> Cause | None:
     return Cause("transpose_hw", case.explained(prediction), "height and width are swapped")
 
 
-def _band(axis: int, name: CauseName, word: str) -> Callable[[Evidence], Cause | None]:
-    def test(case: Evidence) -> Cause | None:
-        length = case.device.shape[axis]
-        if length < 4:
-            return None
-        others = tuple(i for i in range(3) if i != axis)
-        energy = np.sum(np.square(case.residual, dtype=np.float64), axis=others)
-        first, last = _best_run(energy - energy.mean())
-        covered = (last - first + 1) / length
-        if covered > 0.75:
-            return None
-        share = float(energy[first : last + 1].sum() / energy.sum())
-        where = f"{word} {first}" if first == last else f"{word}s {first} to {last}"
-        return Cause(
-            name, max(0.0, (share - covered) / (1 - covered)), f"{where} of {length} hold {share:.0%} of the error"
-        )
-
-    return test
-
-
-def _best_run(values: NDArray[np.float64]) -> tuple[int, int]:
-    """First and last index of the run with the largest sum (Kadane)."""
-    best, best_run, total, start = -np.inf, (0, 0), 0.0, 0
-    for i, value in enumerate(values):
-        if total <= 0:
-            total, start = 0.0, i
-        total += float(value)
-        if total > best:
-            best, best_run = total, (start, i)
-    return best_run
-
-
-def _channels(case: Evidence) -> Cause | None:
-    count = case.device.shape[0]
-    if count < 3:
+def _other_side(case: Evidence) -> Cause | None:
+    """Rounded down or up instead of to the nearest code."""
+    if not case.exact:
         return None
-    energy = np.sum(np.square(case.residual, dtype=np.float64), axis=(1, 2))
-    noisy = np.flatnonzero(energy > max(10 * case.floor * case.residual[0].size, 0.01 * energy.max()))
-    covered = noisy.size / count
-    if covered == 0 or covered > 0.75:
+    for rint, words in ((np.floor, "down"), (np.ceil, "up"), (np.trunc, "towards zero")):
+        values = case.local.astype(np.float64) * case.encoding.scale
+        prediction = (rint(values) / case.encoding.scale).astype(np.float32)
+        explained = case.explained(prediction)
+        if explained > _PLAIN:
+            return Cause("rounding", explained, f"values are rounded {words} instead of to the nearest code")
+    return None
+
+
+def _scattered(case: Evidence) -> Cause | None:
+    """Codes off by one here and there."""
+    if not case.exact:
         return None
-    share = float(energy[noisy].sum() / energy.sum())
-    listed = ", ".join(map(str, noisy[:8])) + (", …" if noisy.size > 8 else "")
-    word = "channel" if noisy.size == 1 else "channels"
-    detail = f"{word} {listed} of {count} hold {share:.0%} of the error"
-    return Cause("channels", max(0.0, (share - covered) / (1 - covered)), detail)
+    apart = np.abs(case.residual) * case.encoding.scale
+    wrong = apart > 0.5
+    if not wrong.any() or float(apart.max()) > 1.5:
+        return None
+    return Cause("rounding", 1.0, f"{wrong.mean():.2%} of the codes are off by one, spread over the tensor")
 
 
 _VALUES = (_gain, _offset, _saturation, _coarse_step, _permutation, _transpose)
-_PLACES = (_band(1, "row_band", "row"), _band(2, "column_band", "column"), _channels)

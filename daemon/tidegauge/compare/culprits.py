@@ -1,8 +1,9 @@
 """Which regions are wrong by themselves, what that does to the output, why, and what to change.
 
 A region is faulty where its local error exceeds ten times its healthy noise floor (or the limit that a baseline of
-healthy runs sets), where sixteen codes or more are off by more than one, where codes are off that neither rounding
-nor the arithmetic of healthy layers explains, or where it is the first to bring in values that are not finite. It is a culprit if its effect reaches a network output, else it "recovers".
+healthy runs sets), where sixteen codes or more are off by more than one, where codes are off that neither rounding nor
+the arithmetic of healthy layers explains, or where it is the first to bring in values that are not finite. It is a
+culprit if its effect reaches a network output, else it "recovers".
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _suspect(work: Evaluation, layer: Layer, local: Array, effect: Effect | None
     if layer.encoding is None:
         raise ValueError(f"{layer.tensor.name} has no encoding")
     fitting = np.clip(local, *layer.encoding.value_range)
-    case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor)
+    case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
     return Suspect(layer, find_cause(case), effect, case, excess)
 
 
@@ -279,6 +280,9 @@ _WORDS = {
     "coarse_step": "uses too coarse a step",
     "row_band": "is wrong in a band of rows",
     "column_band": "is wrong in a band of columns",
+    "boundary_column": "is wrong in the column at its border",
+    "row_shear": "starts each row at the wrong place",
+    "rounding": "rounds otherwise than to the nearest code",
     "channels": "is wrong in some channels",
     "channel_permutation": "puts channels in the wrong order",
     "transpose_hw": "swaps height and width",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, follows, unlike, usual
+from tidegauge.compare.weights import weight_inputs
 
-_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"}
 _FLOAT_BITS = 32
 
 
@@ -34,7 +34,9 @@ def predictable(work: Evaluation, layer: Layer) -> bool:
         return False
     if "estimate" in (layer.tensor.source, *(work.by_twin[name].tensor.source for name in layer.reads)):
         return False
-    weighted = bool(_WEIGHTED & set(layer.operators))
+    if layer.match.how == "input" or (part := work.reference.region(layer.twin)) is None:
+        return True
+    weighted = bool(weight_inputs(work.reference.model, part.nodes))
     return not weighted or layer.weights == STATED or (layer.local.excess or 0.0) <= EXPLAINS
 
 

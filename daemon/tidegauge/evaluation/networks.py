@@ -1,4 +1,4 @@
-"""Networks for the evaluation of the comparison: the demo's, and two built here with weights from fixed seeds."""
+"""Networks for the evaluation of the comparison: the demo's, and four built here with weights from fixed seeds."""
 
 from __future__ import annotations
 
@@ -53,9 +53,30 @@ class _Builder:
         bias = self.random.normal(0, 0.05, out).astype(np.float32)
         return self.add("Gemm", [x, self.const(weight), self.const(bias)], name)
 
-    def save(self, path: Path, shape: Sequence[int], output: str, output_shape: Sequence[int]) -> Path:
+    def linear(self, x: str, fan: int, out: int, name: str, gain: float = 1.0) -> str:
+        """A matrix product over the last axis, and its bias as a layer of its own, as exporters write it."""
+        weight = self.random.normal(0, gain * np.sqrt(1 / fan), (fan, out)).astype(np.float32)
+        bias = self.random.normal(0, 0.05, out).astype(np.float32)
+        return self.add("Add", [self.add("MatMul", [x, self.const(weight)], f"{name}_product"), self.const(bias)], name)
+
+    def norm(self, x: str, width: int, name: str) -> str:
+        scale = self.random.uniform(0.7, 1.3, width).astype(np.float32)
+        shift = self.random.normal(0, 0.1, width).astype(np.float32)
+        return self.add("LayerNormalization", [x, self.const(scale), self.const(shift)], name, axis=-1)
+
+    def reshape(self, x: str, shape: Sequence[int], name: str) -> str:
+        return self.add("Reshape", [x, self.const(np.asarray(shape, np.int64))], name)
+
+    def swap(self, x: str, order: Sequence[int], name: str) -> str:
+        return self.add("Transpose", [x], name, perm=list(order))
+
+    def save(
+        self, path: Path, shape: Sequence[int], output: str, output_shape: Sequence[int], **more: Sequence[int]
+    ) -> Path:
+        """`more`: other outputs and their shapes."""
         inputs = [helper.make_tensor_value_info("input", TensorProto.FLOAT, shape)]
-        outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, output_shape)]
+        shapes = {output: output_shape, **more}
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in shapes.items()]
         graph = helper.make_graph(self.nodes, "net", inputs, outputs, self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.checker.check_model(model)
@@ -101,7 +122,56 @@ def curve(path: Path) -> Path:
     return path
 
 
-NETWORKS: dict[str, Callable[[Path], Path]] = {"residual": residual, "inverted": inverted, "curve": curve}
+def detector(path: Path) -> Path:
+    """Single-shot detector: two scales, a box and a class head each, concatenated over all anchors."""
+    net, anchors, classes = _Builder(13), 3, 5
+    x = net.relu(net.conv("input", 3, 16, "c1_conv", stride=2), "c1")
+    fine = net.relu(net.conv(x, 16, 24, "c2_conv", stride=2), "c2")
+    x = net.relu(net.conv(fine, 24, 24, "c3_dw_conv", group=24), "c3_dw")
+    coarse = net.relu(net.conv(x, 24, 32, "c3_conv", stride=2), "c3")
+    parts: dict[str, list[str]] = {"box": [], "class": []}
+    for scale, (source, fan, places) in enumerate(((fine, 24, 12 * 16), (coarse, 32, 6 * 8))):
+        for kind, size in (("box", 4), ("class", classes)):
+            head = net.conv(source, fan, anchors * size, f"head{scale}_{kind}")
+            moved = net.swap(head, (0, 2, 3, 1), f"head{scale}_{kind}_last")
+            parts[kind].append(net.reshape(moved, (1, places * anchors, size), f"head{scale}_{kind}_rows"))
+    boxes = net.add("Concat", parts["box"], "boxes", axis=1)
+    scores = net.add("Sigmoid", [net.add("Concat", parts["class"], "logits", axis=1)], "scores")
+    total = (12 * 16 + 6 * 8) * anchors
+    return net.save(path, (1, 3, 48, 64), scores, (1, total, classes), **{boxes: (1, total, 4)})
+
+
+def transformer(path: Path) -> Path:
+    """One transformer block on patches: attention with four heads, layer normalisation, a feed-forward network."""
+    net, tokens, width, heads = _Builder(14), 48, 32, 4
+    x = net.reshape(net.conv("input", 3, width, "patches", k=9, stride=8), (1, width, tokens), "patches_flat")
+    x = net.swap(x, (0, 2, 1), "tokens")
+    y = net.norm(x, width, "norm1")
+    split = {
+        name: net.reshape(net.linear(y, width, width, name, 1.5), (1, tokens, heads, width // heads), f"{name}_split")
+        for name in ("query", "key", "value")
+    }
+    query, value = (net.swap(split[n], (0, 2, 1, 3), f"{n}_heads") for n in ("query", "value"))
+    key = net.swap(split["key"], (0, 2, 3, 1), "key_heads")
+    scale = net.const(np.asarray([(width // heads) ** -0.5], np.float32))
+    scores = net.add("Mul", [net.add("MatMul", [query, key], "scores"), scale], "scores_scaled")
+    mixed = net.add("MatMul", [net.add("Softmax", [scores], "attention", axis=-1), value], "mixed")
+    mixed = net.reshape(net.swap(mixed, (0, 2, 1, 3), "mixed_last"), (1, tokens, width), "mixed_rows")
+    x = net.add("Add", [x, net.linear(mixed, width, width, "project")], "attended")
+    y = net.relu(net.linear(net.norm(x, width, "norm2"), width, 64, "wide_sum"), "wide")
+    x = net.add("Add", [x, net.linear(y, 64, width, "narrow")], "block")
+    x = net.reshape(net.swap(x, (0, 2, 1), "block_last"), (1, width, 6, 8), "block_map")
+    x = net.add("Flatten", [net.add("GlobalAveragePool", [x], "gap")], "flat")
+    return net.save(path, (1, 3, 48, 64), net.gemm(x, width, 10, "logits"), (1, 10))
+
+
+NETWORKS: dict[str, Callable[[Path], Path]] = {
+    "residual": residual,
+    "inverted": inverted,
+    "curve": curve,
+    "detector": detector,
+    "transformer": transformer,
+}
 
 
 def picture(shape: Sequence[int], seed: int) -> NDArray[np.float32]:

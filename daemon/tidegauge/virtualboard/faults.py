@@ -157,13 +157,20 @@ def _shape_reason(kind: Kind, layer: TwinLayer) -> str | None:
 
 
 def _inside(network: TwinNetwork, kind: Kind, layer: TwinLayer) -> str | None:
-    if layer.kind not in MATRIX_LAYERS:
-        return "it is no convolution and no inner product"
+    if layer.kind not in MATRIX_LAYERS or layer.name not in weighted(network.twin):
+        return "it is no convolution and no inner product with weights"
     if kind == "bias" and layer.name not in biased(network.twin):
         return "it has no bias that makes a difference of one code"
     if kind == "requantise" and layer.quant.is_float:
         return "its output is float, which is never requantised"
     return None if layer.varies else "its output is constant"
+
+
+@lru_cache(maxsize=4)
+def weighted(twin: bytes) -> frozenset[str]:
+    """The layers of a twin with constant weights: an inner product of two activations has none."""
+    names = (item.name for item in onnx.ModelProto.FromString(twin).graph.initializer)
+    return frozenset(name.removesuffix("::1") for name in names if name.endswith("::1"))
 
 
 @lru_cache(maxsize=4)

@@ -48,6 +48,7 @@ _TABLE: dict[str, tuple[str, Domain]] = {
     "Sigmoid": ("TIDL_SigmoidLayer", Domain.REAL),
     "HardSigmoid": ("TIDL_HardSigmoidLayer", Domain.REAL),
     "Softmax": ("TIDL_SoftMaxLayer", Domain.REAL),
+    "LayerNormalization": ("TIDL_LayerNormLayer", Domain.REAL),
     "Add": ("TIDL_EltWiseLayer", Domain.REAL),
     "Sub": ("TIDL_EltWiseLayer", Domain.REAL),
     "Mul": ("TIDL_EltWiseLayer", Domain.REAL),
@@ -89,6 +90,8 @@ def tidl_kind(node: onnx.NodeProto, consts: dict[str, Array]) -> str:
 def domain(node: onnx.NodeProto, consts: dict[str, Array]) -> Domain:
     """How the node is computed. Raises `TidegaugeError` for forms of an operator that have no layer."""
     op = node.op_type
+    if op == "MatMul" and not consts:
+        return Domain.REAL  # a product of two activations, as in attention
     if op in ("Conv", "Gemm", "MatMul"):
         _check_weights(node, consts)
     if op == "Resize" and attribute(node, "mode", b"nearest") == b"cubic":
@@ -138,6 +141,6 @@ def multiply_adds(node: onnx.NodeProto, consts: dict[str, Array], shape: tuple[i
     """Multiply-accumulates of a layer, as netLog counts them: elements where there is no kernel."""
     if node.op_type == "Conv":
         return prod(shape) * prod(consts[node.input[1]].shape[1:])
-    if node.op_type in ("Gemm", "MatMul"):
+    if node.op_type in ("Gemm", "MatMul") and node.input[1] in consts:
         return prod(consts[node.input[1]].shape) * prod(shape[:-1])
     return prod(shape)

@@ -61,7 +61,7 @@ CASES: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "step of 8": ("coarse_step", lambda x: np.rint(x * ENCODING.scale / 8) * 8 / ENCODING.scale),
     "one row": ("row_band", lambda x: rows(x, 23, 24, 0.8)),
     "rows": ("row_band", lambda x: rows(x, 5, 9, -0.5)),
-    "last column": ("column_band", lambda x: columns(x, 23, 24, 1.9)),
+    "last column": ("boundary_column", lambda x: columns(x, 23, 24, 1.9)),
     "columns": ("column_band", lambda x: columns(x, 3, 8, 0.2)),
     "channels": ("channels", lambda x: channels(x, [3, 11], -0.7)),
     "random order": ("channel_permutation", lambda x: x[np.random.default_rng(5).permutation(16)]),
