@@ -112,7 +112,8 @@ def service(tmp_path: Path, bus: Bus, limits: StandBackConfig) -> tuple[ShadowSe
     fakes: Any = (pipeline, scene)
     shadow = ShadowService(profile(tmp_path), config, *fakes, bus, metrics, tmp_path, 1)
     shadow.ready = ShadowReady(1, "onnx_cpu", (), ())
-    ready = PipelineReady(1, (), (), RingSpec(4, 64), Offload("TIDL", ("subgraph_0",), 1, virtual=True), "onnx_tidl", {})
+    offload = Offload("TIDL", ("subgraph_0",), 1, virtual=True)
+    ready = PipelineReady(1, (), (), RingSpec(4, 64), offload, "onnx_tidl", {})
     bus.emit(PipelineUp(ready))
     return shadow, metrics
 
