@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
-.PHONY: help setup demo test test-slow check format demo-matrix lock docs
+.PHONY: help setup demo test test-slow check format demo-matrix lock docs dashboards
 BIN := .venv/bin
 
 help: ## list the commands
@@ -20,14 +20,15 @@ test-slow: setup ## the tests that take minutes
 	@$(BIN)/pytest -m slow -n 2 --dist load --timeout 900 $(ARGS)
 
 check: setup ## ruff, formatting, types, import rules
-	@$(BIN)/ruff check daemon tests tools
-	@$(BIN)/ruff format --check daemon tests tools
+	@$(BIN)/ruff check daemon tests tools dashboards
+	@$(BIN)/ruff format --check daemon tests tools dashboards
 	@$(BIN)/mypy
+	@MYPYPATH=dashboards:daemon $(BIN)/mypy --config-file pyproject.toml -p tidegauge_dashboards
 	@$(BIN)/lint-imports
 
 format: setup ## put imports and layout in order
-	@$(BIN)/ruff check --fix daemon tests tools
-	@$(BIN)/ruff format daemon tests tools
+	@$(BIN)/ruff check --fix daemon tests tools dashboards
+	@$(BIN)/ruff format daemon tests tools dashboards
 
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
@@ -39,3 +40,7 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
+
+RUNBOOK ?= https://tidegauge.example.org/runbook
+dashboards: setup ## renew dashboards/: rules, routes, Grafana (RUNBOOK=https://… is where alerts link to)
+	@PYTHONPATH=dashboards $(BIN)/python -m tidegauge_dashboards --runbook $(RUNBOOK)

@@ -1,0 +1,431 @@
+"""What must fire when: each alert by each path, and what must not make it fire, or stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unit.dashboards import fleet_series as fs
+from unit.dashboards.fleet_series import Given, Heard, Target, between, board, collector, from_minute, gone, outside
+
+#: Alert → the labels that tell one instance of it from another.
+Fires = dict[str, list[dict[str, str]]]
+
+DEVICE = {"device": "cam-1"}
+OF_MODEL = {"device": "cam-1", "model": "enhancer"}
+COLLECTOR = {"job": "collector"}
+NOTHING: Fires = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`expected`: minute → what fires then; every alert that is not named must not. `step`: minutes between scrapes."""
+
+    name: str
+    targets: tuple[Target, ...]
+    expected: dict[int, Fires]
+    step: int = 1
+
+    @property
+    def minutes(self) -> int:
+        return max(self.expected) + self.step
+
+
+def _fires(name: str, labels: dict[str, str]) -> Fires:
+    return {f"Tidegauge{name}": [labels]}
+
+
+SILENT = _fires("DeviceSilent", DEVICE)
+
+#: Alarms that the board latches: alert → (series on the board, labels).
+_CAUSES = {
+    "AcceleratorDrift": "accelerator",
+    "UndecidedDrift": "undecided",
+    "ReferenceFault": "reference",
+    "DataDrift": "data",
+}
+_DETECTORS = {
+    "NotOffloaded": "not_offloaded",
+    "AcceleratorDown": "accelerator_down",
+    "AcceleratorHung": "accelerator_hung",
+    "AcceleratorCrashed": "accelerator_crashed",
+    "AcceleratorSlow": "accelerator_slow",
+}
+
+
+def _latched() -> dict[str, tuple[dict[str, Given], dict[str, str]]]:
+    """By alert: what the board exports from minute 5 on, and the labels beside the board's name."""
+    found: dict[str, tuple[dict[str, Given], dict[str, str]]] = {}
+    model = {"model": "enhancer"}
+    for name, cause in _CAUSES.items():
+        on: dict[str, Given] = {fs.alarm(cause): from_minute(5), fs.latched("loss", cause): from_minute(5)}
+        found[name] = (on, {**model, "cause": cause})
+    for name, detector in _DETECTORS.items():
+        on = {fs.alarm("accelerator"): from_minute(5), fs.latched(detector): from_minute(5)}
+        found[name] = (on, {**model, "detector": detector, "cause": "accelerator"})
+    on = {fs.alarm("camera"): from_minute(5), fs.latched("camera", "camera"): from_minute(5)}
+    found["CameraFault"] = (on, {})
+    return found
+
+
+def latched_cases() -> list[Case]:
+    """Every latched alarm, each on a board of its name: by the board's scrape, by the collector's copy, by both."""
+    latched = _latched()
+    fires: Fires = {f"Tidegauge{name}": [{"device": name, **labels}] for name, (_, labels) in latched.items()}
+    silent = fires | {"TidegaugeDeviceSilent": [{"device": name} for name in latched]}
+    on = {name: series for name, (series, _) in latched.items()}
+    cleared: dict[str, dict[str, Given]] = {
+        name: {each: between(5, 12) for each in series} for name, series in on.items()
+    }
+
+    def scraped(series: dict[str, dict[str, Given]], alive: Callable[[int], bool] = fs.always) -> list[Target]:
+        return [board(values, device=name, alive=alive) for name, values in series.items()]
+
+    def heard(
+        series: dict[str, dict[str, Given]],
+        changes: dict[str, Given] | None = None,
+        alive: Callable[[int], bool] = fs.always,
+    ) -> Target:
+        copies = {name: {fs.copy_of(key): value for key, value in each.items()} for name, each in series.items()}
+        return collector(*(Heard(copies[name] | (changes or {}), name) for name in copies), alive=alive)
+
+    return [
+        Case("latched: by the board's scrape", (*scraped(on),), {4: NOTHING, 8: fires}),
+        Case("latched: by the collector's copy", (heard(on),), {4: NOTHING, 8: fires}),
+        Case("latched: heard by both it is one alert", (*scraped(on), heard(on)), {4: NOTHING, 8: fires, 20: fires}),
+        Case(
+            "latched: the board goes offline, and was only scraped",
+            (*scraped(on, fs.until(15)),),
+            {14: fires, 17: fires, 21: fires, 45: silent},
+        ),
+        Case(
+            "latched: the board goes offline, and was only heard",
+            (heard(on, gone(15)),),
+            {14: fires, 18: fires, 45: silent},
+        ),
+        Case(
+            "latched: the board reboots and still has it",
+            (*scraped(on, outside(15, 23)), heard(on)),
+            {14: fires, 16: fires, 21: fires, 23: fires, 24: fires, 30: fires},
+        ),
+        Case(
+            "latched: scrapes fail every other minute",
+            (*scraped(on, lambda t: t % 2 == 0),),
+            {8: fires, 20: fires, 21: fires, 22: fires, 23: fires},
+        ),
+        Case("latched: cleared", (*scraped(cleared), heard(cleared)), {11: fires, 23: NOTHING, 26: NOTHING}),
+        Case(
+            "latched: cleared while the link was down, the board is scraped",
+            (*scraped(cleared), heard(on)),
+            {11: fires, 24: NOTHING},
+        ),
+        Case(
+            "latched: the collector is down for hours, the board was only heard",
+            (heard(on, alive=fs.until(15)),),
+            {14: fires, 19: fires, 40: fires | _fires("CollectorDown", COLLECTOR)},
+        ),
+    ]
+
+
+def drift_cases() -> list[Case]:
+    drift = _fires("AcceleratorDrift", {**OF_MODEL, "cause": "accelerator"})
+    hung = _fires("AcceleratorHung", {**OF_MODEL, "detector": "accelerator_hung", "cause": "accelerator"})
+    both: dict[str, Given] = {
+        fs.alarm("accelerator"): from_minute(30),
+        fs.latched("accelerator_hung"): from_minute(30),
+        fs.latched("loss"): from_minute(60),
+    }
+    renamed = board(device="cam-9", address="cam-1", alive=lambda t: t >= 40)
+    new_model: dict[str, Given] = {
+        name.replace("enhancer", "enhancer2"): 0.0 for name in (fs.alarm(cause) for cause in fs.CAUSES)
+    }
+    old_alarm: dict[str, Given] = {fs.alarm("accelerator"): lambda t: 1.0 if t < 60 else None}
+    status_only: dict[str, Given] = {fs.copy_of(fs.alarm("accelerator")): from_minute(30)}
+    return [
+        Case("a hang is not drift, drift after it is", (board(both),), {40: hung, 70: drift | hung}),
+        Case(
+            "an alarm that only the status tells, its message lost",
+            (collector(Heard(status_only)),),
+            {29: NOTHING, 33: drift},
+        ),
+        Case(
+            "two boards with the same fault are two alerts of one name",
+            (board({fs.alarm("accelerator"): 1.0}), board({fs.alarm("accelerator"): 1.0}, device="cam-2")),
+            {
+                10: {
+                    "TidegaugeAcceleratorDrift": [
+                        {**OF_MODEL, "device": device, "cause": "accelerator"} for device in ("cam-1", "cam-2")
+                    ]
+                }
+            },
+        ),
+        Case(
+            "another board takes over an address: its predecessor is silent, nothing else",
+            (board({fs.alarm("camera"): 0.0}, alive=fs.until(40)), renamed),
+            {39: NOTHING, 45: NOTHING, 70: SILENT},
+        ),
+        Case(
+            "a new model ends the alarm of the old one",
+            (board(old_alarm | {k: (lambda t: 0.0 if t >= 60 else None) for k in new_model}),),
+            {59: drift, 75: NOTHING},
+        ),
+    ]
+
+
+def _window_cases() -> list[Case]:
+    saturated = _fires("Saturation", OF_MODEL)
+    copied = fs.copy_of(f"tidegauge_saturated_elements_ratio{{{fs.MODEL}}}")
+    stalled = _fires("ShadowStalled", OF_MODEL)
+    stops: dict[str, Given] = {fs.COMPARED: lambda t: float(min(t, 10))}
+    camera = _fires("CameraFault", DEVICE)
+    return [
+        Case(
+            "Saturation: beyond all it was in the week before",
+            (board({fs.SATURATED: from_minute(1600, 0.01, 0.4)}),),
+            {1500: NOTHING, 1610: NOTHING, 1650: saturated, 2500: saturated},
+            step=10,
+        ),
+        Case(
+            "Saturation: from the collector's copy, and after the board has gone",
+            (collector(Heard({copied: from_minute(1600, 0.01, 0.4)} | gone(1700))),),
+            {1500: NOTHING, 1650: saturated, 1800: saturated | SILENT},
+            step=10,
+        ),
+        Case(
+            "Saturation: every night is no news",
+            (board({fs.SATURATED: lambda t: 0.5 if (t // 720) % 2 else 0.01}),),
+            {1000: NOTHING, 2500: NOTHING, 3990: NOTHING},
+            step=10,
+        ),
+        Case(
+            "CameraFault: by the gauge alone, flapping is one alert",
+            (board({fs.CAMERA: lambda t: float(t >= 5 and t % 2 == 0)}),),
+            {4: NOTHING, 8: camera, 9: camera, 10: camera, 35: camera},
+        ),
+        Case(
+            "CameraFault: a blink is none",
+            (board({fs.CAMERA: between(5, 6)}),),
+            {5: NOTHING, 6: NOTHING, 35: NOTHING},
+        ),
+        Case(
+            "CameraFault: the gauge, by the collector's copy",
+            (collector(Heard({fs.copy_of("tidegauge_camera_problem"): from_minute(5)})),),
+            {4: NOTHING, 8: camera},
+        ),
+        Case("ShadowStalled", (board(stops),), {10: NOTHING, 45: NOTHING, 60: stalled}),
+        Case(
+            "ShadowStalled: nothing runs, so nothing can be compared",
+            (board(stops | {fs.RAN: lambda t: 600.0 * min(t, 10)}),),
+            {60: NOTHING, 90: NOTHING},
+        ),
+        Case(
+            "ShadowStalled: a board that goes offline has not stalled",
+            (board(alive=fs.until(35)),),
+            {41: NOTHING, 50: NOTHING, 60: SILENT, 64: SILENT, 70: SILENT},
+        ),
+        Case(
+            "ShadowStalled: a reboot resets both counters",
+            (board({fs.COMPARED: fs.rising(1, reset=35), fs.RAN: fs.rising(600, reset=35)}, alive=outside(32, 35)),),
+            {31: NOTHING, 37: NOTHING, 50: NOTHING, 70: NOTHING},
+        ),
+    ]
+
+
+def counter_cases() -> list[Case]:
+    restarting = _fires("AcceleratorRestarting", OF_MODEL)
+    lost = _fires("EvidenceDropped", DEVICE)
+    refused = _fires("LinkRefused", DEVICE)
+    exited = fs.restarts("exited")
+    return [
+        Case(
+            "AcceleratorRestarting",
+            (board({exited: from_minute(5, 0, 5)}),),
+            {4: NOTHING, 10: restarting, 70: NOTHING},
+        ),
+        Case(
+            "AcceleratorRestarting: captures restart it in order",
+            (board({fs.restarts("capture"): fs.rising(1)}),),
+            {25: NOTHING},
+        ),
+        Case(
+            "AcceleratorRestarting: a reboot is not five restarts",
+            (board({exited: lambda t: 5.0 if t < 35 else 0.0}, alive=outside(33, 35)),),
+            {25: NOTHING, 37: NOTHING, 55: NOTHING},
+        ),
+        Case(
+            "AcceleratorRestarting: stands after the board has gone, as long as the hour lasts",
+            (board({exited: from_minute(5, 0, 5)}, alive=fs.until(15)),),
+            {14: restarting, 25: restarting},
+        ),
+        Case("EvidenceDropped", (board({fs.dropped("evicted"): from_minute(5)}),), {4: NOTHING, 7: lost, 70: NOTHING}),
+        Case(
+            "EvidenceDropped: the counter is first seen at one",
+            (board({fs.dropped("interrupted"): 1.0}, alive=lambda t: t >= 5),),
+            {4: NOTHING, 6: lost, 70: NOTHING},
+        ),
+        Case(
+            "EvidenceDropped: a reboot resets the counter",
+            (board({fs.dropped("evicted"): lambda t: 3.0 if t < 175 else 0.0}, alive=outside(172, 175)),),
+            {165: NOTHING, 178: NOTHING, 205: NOTHING},
+        ),
+        Case(
+            "EvidenceDropped: stands after the board has gone",
+            (board({fs.dropped("evicted"): from_minute(5)}, alive=fs.until(15)),),
+            {14: lost, 25: lost, 45: lost | SILENT},
+        ),
+        Case(
+            "LinkRefused: by the broker",
+            (board({fs.REFUSED: from_minute(5)}),),
+            {4: NOTHING, 7: refused, 40: NOTHING},
+        ),
+        Case(
+            "LinkRefused: by the collector",
+            (board({fs.TURNED_AWAY: from_minute(5)}),),
+            {4: NOTHING, 7: refused, 75: refused},
+        ),
+        Case(
+            "LinkRefused: a reboot resets the counters",
+            (board({fs.REFUSED: lambda t: 9.0 if t < 75 else 0.0}, alive=outside(72, 75)),),
+            {70: NOTHING, 78: NOTHING},
+        ),
+        Case(
+            "AgentStuck",
+            (board({fs.STUCK: from_minute(5)}),),
+            {8: NOTHING, 12: _fires("AgentStuck", DEVICE)},
+        ),
+        Case(
+            "AgentStuck: for moments only",
+            (board({fs.STUCK: lambda t: float(t % 5 == 0)}),),
+            {15: NOTHING, 35: NOTHING},
+        ),
+    ]
+
+
+def board_cases() -> list[Case]:
+    filling = _fires("SpoolFilling", DEVICE)
+    down = _fires("LinkDown", DEVICE)
+    ending = _fires("CertificateExpiring", DEVICE)
+    soon = 20 * 86400.0
+    jump: dict[str, Given] = {"tidegauge_collector_clock_seconds": lambda t: 60.0 * t + (86400 if t >= 35 else 0)}
+    return [
+        Case("SpoolFilling", (board({fs.SPOOL: from_minute(5, 1e6, 9e7)}),), {5: NOTHING, 15: NOTHING, 25: filling}),
+        Case(
+            "SpoolFilling: heard by both",
+            (
+                board({fs.SPOOL: from_minute(5, 1e6, 9e7)}),
+                collector(Heard({"tidegauge_device_spool_used_ratio": from_minute(5, 0.01, 0.9)})),
+            ),
+            {25: filling},
+        ),
+        Case(
+            "SpoolFilling: only heard, and then gone",
+            (collector(Heard({"tidegauge_device_spool_used_ratio": from_minute(5, 0.01, 0.9)} | gone(35))),),
+            {25: filling, 75: filling | SILENT},
+        ),
+        Case(
+            "SpoolFilling: for moments only", (board({fs.SPOOL: lambda t: 9e7 if t % 10 < 5 else 1e6}),), {35: NOTHING}
+        ),
+        Case("LinkDown", (board({fs.CONNECTED: from_minute(5, 1, 0)}),), {25: NOTHING, 45: down}),
+        Case("LinkDown: it flaps", (board({fs.CONNECTED: lambda t: float(t % 4 == 0)}),), {35: NOTHING, 65: NOTHING}),
+        Case(
+            "LinkDown: a board that is gone is silent, not without a link",
+            (board({fs.CONNECTED: from_minute(5, 1, 0)}, alive=fs.until(20)),),
+            {35: NOTHING, 65: SILENT},
+        ),
+        Case("CertificateExpiring", (board({fs.CERTIFICATE: soon}),), {5: NOTHING, 64: ending}),
+        Case(
+            "CertificateExpiring: by the collector's copy, and after the board has gone",
+            (collector(Heard({"tidegauge_device_certificate_expiry_timestamp_seconds": soon} | gone(66))),),
+            {5: NOTHING, 64: ending, 90: ending | SILENT},
+        ),
+        Case(
+            "CertificateExpiring: renewed",
+            (board({fs.CERTIFICATE: from_minute(66, soon, fs.FAR)}),),
+            {64: ending, 68: NOTHING},
+        ),
+        Case("DeviceSilent: scraped only", (board(alive=fs.until(5)),), {15: NOTHING, 30: SILENT, 95: SILENT}),
+        Case("DeviceSilent: heard only", (collector(Heard(gone(5))),), {15: NOTHING, 30: SILENT, 95: SILENT}),
+        Case(
+            "DeviceSilent: both paths gone is one alert",
+            (board(alive=fs.until(5)), collector(Heard(gone(5)))),
+            {15: NOTHING, 30: SILENT},
+        ),
+        Case("DeviceSilent: the scrape goes on", (board(), collector(Heard(gone(5)))), {35: NOTHING}),
+        Case("DeviceSilent: the link goes on", (board(alive=fs.until(5)), collector(Heard())), {35: NOTHING}),
+        Case("DeviceSilent: a reboot of ten minutes", (board(alive=outside(5, 15)),), {20: NOTHING, 35: NOTHING}),
+        Case("DeviceSilent: it comes back", (board(alive=outside(5, 65)),), {35: SILENT, 66: NOTHING}),
+        Case(
+            "DeviceSilent: the collector's clock jumps a day, and boards are heard by the new one",
+            (collector(Heard({fs.SEEN: lambda t: 60.0 * t + (86400 if t >= 36 else 0)}), changes=jump),),
+            {34: NOTHING, 35: NOTHING, 36: NOTHING, 45: NOTHING},
+        ),
+        Case(
+            "DeviceSilent: the collector's clock is an hour behind Prometheus'",
+            (
+                collector(
+                    Heard({fs.SEEN: lambda t: 60.0 * t - 3600}),
+                    changes={"tidegauge_collector_clock_seconds": lambda t: 60.0 * t - 3600},
+                ),
+            ),
+            {30: NOTHING},
+        ),
+    ]
+
+
+def collector_cases() -> list[Case]:
+    def one(name: str) -> Fires:
+        return _fires(name, COLLECTOR)
+
+    disk: dict[str, Given] = {fs.postponed("disk"): from_minute(5, 0, 4)}
+    waiting: dict[str, Given] = {fs.bundles("complete"): from_minute(5)}
+    return [
+        Case("all is well", (board(), collector(Heard(), Heard(device="cam-2"))), {10: NOTHING, 75: NOTHING}),
+        Case("no collector at all", (board(),), {75: NOTHING}),
+        Case(
+            "CollectorDown",
+            (collector(alive=fs.until(5)),),
+            {10: NOTHING, 20: one("CollectorDown"), 95: one("CollectorDown")},
+        ),
+        Case("CollectorDown: a restart", (collector(alive=outside(5, 10)),), {11: NOTHING, 20: NOTHING}),
+        Case(
+            "CollectorDisconnected",
+            (collector(changes={fs.COLLECTOR_CONNECTED: from_minute(5, 1, 0)}),),
+            {8: NOTHING, 17: one("CollectorDisconnected")},
+        ),
+        Case(
+            "CollectorDisconnected: it flaps",
+            (collector(changes={fs.COLLECTOR_CONNECTED: lambda t: float(t % 3 == 0)}),),
+            {15: NOTHING, 35: NOTHING},
+        ),
+        Case(
+            "ComparisonsFailing",
+            (collector(changes={fs.comparisons("failed"): from_minute(5)}),),
+            {4: NOTHING, 7: one("ComparisonsFailing"), 75: NOTHING},
+        ),
+        Case(
+            "ComparisonsFailing: a restart resets the counter",
+            (collector(changes={fs.comparisons("failed"): lambda t: 7.0 if t < 75 else 0.0}, alive=outside(73, 75)),),
+            {65: NOTHING, 78: NOTHING},
+        ),
+        Case("ComparisonsStalled", (collector(changes=waiting),), {35: NOTHING, 95: one("ComparisonsStalled")}),
+        Case(
+            "ComparisonsStalled: they end, one after another",
+            (collector(changes=waiting | {fs.comparisons("fine"): fs.rising(0.1)}),),
+            {95: NOTHING},
+        ),
+        Case("CollectorStorage", (collector(changes=disk),), {4: NOTHING, 7: one("CollectorStorage"), 35: NOTHING}),
+        Case(
+            "CollectorStorage: a device's own quota is not the disk",
+            (collector(changes={fs.postponed("device_quota"): fs.rising(1)}),),
+            {15: NOTHING},
+        ),
+        Case(
+            "CollectorCertificateExpiring",
+            (collector(changes={fs.CERTIFICATE: 20 * 86400.0}),),
+            {5: NOTHING, 64: one("CollectorCertificateExpiring")},
+        ),
+    ]
+
+
+def cases() -> list[Case]:
+    return [*latched_cases(), *drift_cases(), *_window_cases(), *counter_cases(), *board_cases(), *collector_cases()]

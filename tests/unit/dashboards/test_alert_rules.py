@@ -1,0 +1,99 @@
+"""The shipped rules, by promtool: what fires, what does not, and what goes on firing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tidegauge_dashboards.alerts import Alert, alerts
+from tidegauge_dashboards.files import RUNBOOK, notes
+
+from unit.dashboards.conftest import DASHBOARDS
+from unit.dashboards.rule_cases import Case, cases
+
+RULES = [DASHBOARDS / "prometheus" / name for name in ("recording.yml", "alerts.yml")]
+
+
+def program(name: str, package: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        reason = f"needs the program {name} (Debian package {package})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
+
+
+def rendered(text: str, labels: dict[str, str]) -> str:
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: labels[match[1]], text)
+
+
+def expected(alert: Alert, labels: dict[str, str]) -> dict[str, Any]:
+    annotations = {key: rendered(text, labels) for key, text in notes(alert, RUNBOOK).items()}
+    return {"exp_labels": {**alert.labels, **labels}, "exp_annotations": annotations}
+
+
+def as_promtool_test(case: Case) -> dict[str, Any]:
+    known = {alert.name: alert for alert in alerts()}
+    for fires in case.expected.values():
+        assert fires.keys() <= known.keys(), case.name
+    return {
+        "name": case.name,
+        "interval": f"{case.step}m",
+        "input_series": [line for target in case.targets for line in target.lines(case.minutes, case.step)],
+        "alert_rule_test": [
+            {
+                "eval_time": f"{minute}m",
+                "alertname": name,
+                "exp_alerts": [expected(alert, labels) for labels in fires.get(name, [])],
+            }
+            for minute, fires in case.expected.items()
+            for name, alert in known.items()
+        ],
+    }
+
+
+def run(folder: Path, chosen: list[Case]) -> subprocess.CompletedProcess[str]:
+    paths = []
+    order = ["tidegauge-recording", *dict.fromkeys(alert.group for alert in alerts())]
+    for step in sorted({case.step for case in chosen}):
+        document = {
+            "rule_files": [str(path) for path in RULES],
+            "evaluation_interval": f"{step}m",
+            "group_eval_order": order,  # else at random, and a recorded value of the step before is stale
+            "tests": [as_promtool_test(case) for case in chosen if case.step == step],
+        }
+        paths.append(folder / f"every_{step}m.json")  # JSON is YAML
+        paths[-1].write_text(json.dumps(document))
+    command = [program("promtool", "prometheus"), "test", "rules", *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=150)
+
+
+def test_rules_are_valid() -> None:
+    command = [program("promtool", "prometheus"), "check", "rules", "--lint-fatal", *map(str, RULES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_fires_and_is_silent_as_it_must(tmp_path: Path) -> None:
+    done = run(tmp_path, cases())
+    assert done.returncode == 0, (done.stdout + done.stderr)[:6000]
+
+
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    fired = {name for case in cases() for fires in case.expected.values() for name in fires}
+    assert fired == {alert.name for alert in alerts()}
+
+
+def test_a_wrong_expectation_is_noticed(tmp_path: Path) -> None:
+    """Else a mistake in the notation of the series would pass as "nothing fires"."""
+    healthy = next(case for case in cases() if case.name == "all is well")
+    wrong = Case("wrong", healthy.targets, {10: {"TidegaugeDeviceSilent": [{"device": "cam-1"}]}})
+    done = run(tmp_path, [wrong])
+    assert done.returncode != 0 and "TidegaugeDeviceSilent" in done.stdout + done.stderr
