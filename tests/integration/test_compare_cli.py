@@ -81,7 +81,10 @@ def test_a_raw_input_and_a_json_file(board: Board, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("without", ["--model", "--tempdir", "--input"])
 def test_what_is_missing_exits_2_with_a_cure(board: Board, without: str) -> None:
-    arguments = folder_arguments(board, board.trace())
+    folder = board.trace()
+    arguments = folder_arguments(board, folder)
+    if without == "--input":  # one that lies beside the traces is taken by itself
+        (folder / "input.npy").rename(folder / "other.npy")
     at = arguments.index(without)
     done = run(*arguments[:at], *arguments[at + 2 :], "--json", "-")
     assert done.returncode == 2 and done.stdout == ""

@@ -30,6 +30,7 @@ def compare_rungs(
     *,
     min_coverage: float = 0.8,
     baseline: Baseline | None = None,
+    threshold: float | None = None,
 ) -> Comparison:
     """The comparison of the highest rung that is there, with the verdict on all of them in `rungs` and `exact`.
 
@@ -57,7 +58,8 @@ def compare_rungs(
     answers: dict[str, Comparison] = {}
     for name, source in (("host_float", host_float), ("host", emulation), ("device", board)):
         if source is not None:
-            answers[name] = compare(source, min_coverage=min_coverage, baseline=baseline if name == "device" else None)
+            limits = baseline if name == "device" else None
+            answers[name] = compare(source, min_coverage=min_coverage, baseline=limits, threshold=threshold)
     rungs = decide(
         _seen(answers.get("host_float"), floats=True), _seen(answers.get("host")), _seen(answers.get("device")), exact
     )

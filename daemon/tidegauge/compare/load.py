@@ -6,6 +6,7 @@ Traces are opened lazily, one at a time; a tensor that can't be used has a statu
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,10 +86,11 @@ def from_folder(traces: Path, *, model: Path | None, tempdir: Path | None, input
     """A folder of trace files. The model and the input are needed, and a tempDir, beside the traces or named."""
     if model is None:
         raise TidegaugeError(f"{traces} is not a bundle, so the model is needed", "add --model with the .onnx file")
+    inputs = inputs or _inputs_beside(traces)
     if not inputs:
         raise TidegaugeError(
             f"{traces} is not a bundle, so the input tensor of the traced run is needed",
-            "add --input with a .npy file, or a raw float32 .bin file",
+            "add --input with a .npy, .png or raw float32 .bin file, or put an input.npy beside the traces",
         )
     files = {p.name: p for p in sorted(traces.iterdir()) if p.is_file() and trace_names.parse(p.name) is not None}
     if not files:
@@ -114,6 +116,23 @@ def from_folder(traces: Path, *, model: Path | None, tempdir: Path | None, input
     return Source(subject, data, str(model), model.parent, tensors_in, tensors, subgraphs, findings=findings)
 
 
+def _inputs_beside(folder: Path) -> tuple[str, ...]:
+    found = [folder / f"input{suffix}" for suffix in (".npy", ".bin", ".png")]
+    return tuple(str(path) for path in found if path.is_file())[:1]
+
+
+def frame_folders(path: Path) -> list[Path]:
+    """The folders of a folder of frames, in the order of their names, numbers by value; else the path itself."""
+    if not path.is_dir() or (path / "manifest.json").is_file() or _holds_traces(path):
+        return [path]
+    inside = [p for p in path.iterdir() if p.is_dir() and ((p / "manifest.json").is_file() or _holds_traces(p))]
+    return sorted(inside, key=lambda p: [int(w) if w.isdecimal() else w for w in re.split(r"(\d+)", p.name)]) or [path]
+
+
+def _holds_traces(folder: Path) -> bool:
+    return any(trace_names.parse(p.name) is not None for p in folder.iterdir())
+
+
 def _mapped(path: Path) -> Callable[[], Any]:
     def read() -> Any:
         return np.memmap(path, np.uint8, "r") if path.stat().st_size else b""
@@ -133,11 +152,23 @@ def _read_inputs(inputs: Sequence[str]) -> tuple[dict[str, Array], str]:
                 found[name if equals else ""] = np.load(path, allow_pickle=False)
             except (ValueError, EOFError) as error:
                 raise TidegaugeError(f"{path} is no NumPy array ({error})", "write it with numpy.save") from error
+        elif path.suffix == ".png":
+            found[name if equals else ""] = _picture(path, data)
         elif len(data) % 4:
             raise TidegaugeError(f"{path} has {len(data)} bytes, no whole number of float32", "write raw float32")
         else:
             found[name if equals else ""] = np.frombuffer(data, "<f4")
     return found, ", ".join(Path(i.rpartition("=")[2]).name for i in inputs)
+
+
+def _picture(path: Path, data: bytes) -> Array:
+    """A picture as [1, 3, height, width], RGB in 0…1: for models that are fed so, and in the model's own size."""
+    import cv2  # an extra, and only for pictures
+
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise TidegaugeError(f"{path} is no picture", "give the input tensor as .npy")
+    return np.ascontiguousarray(picture[None, :, :, ::-1].transpose(0, 3, 1, 2), np.float32) / np.float32(255)
 
 
 def _read_file(path: Path, limit: int) -> bytes:

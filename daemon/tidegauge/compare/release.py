@@ -108,7 +108,8 @@ def _layers(before: Side, after: Side, pairing: Pairing) -> list[LayerPair]:
     kinds = [_kinds(side) for side in (before, after)]
     swallowed = _swallowed(pairing)
     twins = {pair.after: pair for pair in pairing.pairs}
-    differences = {key: _difference(tensors, pair) for key, pair in twins.items()}
+    steps = _steps(before), _steps(after)
+    differences = {key: _difference(tensors, pair, steps) for key, pair in twins.items()}
     moved = {key for key, (found, _) in differences.items() if found is not None and found.moved}
     edges = _edges(after)
     found = []
@@ -275,7 +276,22 @@ def _alone(before: Side, after: Side, pairing: Pairing) -> list[Alone]:
 # --- what changed in the values -------------------------------------------------------------------------------------
 
 
-def _difference(tensors: Sequence[Mapping[str, DeviceTensor]], pair: Paired) -> tuple[Difference | None, str]:
+def _steps(side: Side) -> dict[str, float]:
+    """The step of the codes that a float tensor was converted from, by its key: finer than that it can't be right."""
+    found = {}
+    for subgraph in side.subgraphs.values():
+        for layer in subgraph.layers:
+            source = subgraph.info(layer.inputs[0]) if len(layer.inputs) == 1 else None
+            if layer.kind != "TIDL_DataConvertLayer" or source is None or source.scale is None:
+                continue
+            if source.dtype not in (None, "float32"):
+                found.update({device_key(subgraph.name, i): 1.0 / source.scale for i in layer.outputs})
+    return found
+
+
+def _difference(
+    tensors: Sequence[Mapping[str, DeviceTensor]], pair: Paired, steps: tuple[Mapping[str, float], Mapping[str, float]]
+) -> tuple[Difference | None, str]:
     one, other = tensors[0].get(pair.before), tensors[1].get(pair.after)
     for tensor, side in ((one, "before"), (other, "after")):
         if tensor is None or tensor.read is None:
@@ -288,10 +304,10 @@ def _difference(tensors: Sequence[Mapping[str, DeviceTensor]], pair: Paired) -> 
         return None, "there is no trace of it"
     if one.count != other.count:
         return None, f"it has {one.count} elements before and {other.count} after"
-    return _measured(one, other)
+    return _measured(one, other, (steps[0].get(pair.before, 0.0), steps[1].get(pair.after, 0.0)))
 
 
-def _measured(one: DeviceTensor, other: DeviceTensor) -> tuple[Difference | None, str]:
+def _measured(one: DeviceTensor, other: DeviceTensor, steps: tuple[float, float]) -> tuple[Difference | None, str]:
     encodings = [Encoding(t.dtype or "float32", t.scale or 1.0, t.zero_point or 0) for t in (one, other)]
     codes = one.codes(), other.codes()
     if encodings[0] == encodings[1] and np.array_equal(codes[0], codes[1]):
@@ -302,7 +318,9 @@ def _measured(one: DeviceTensor, other: DeviceTensor) -> tuple[Difference | None
         side = "after" if sums.device_bad else "before"
         return Difference(False, None, None, None, True, False), f"values of {side} are not finite"
     rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
-    floor = sum(noise_floor(encoding, rms) for encoding in encodings)
+    floor = sum(
+        noise_floor(e, rms) + (0.0 if e.integer else step**2 / 12) for e, step in zip(encodings, steps, strict=True)
+    )
     found = metrics(sums, encodings[1], floor)
     excess = found.excess if floor > 0 else (0.0 if not found.mse else None)
     return Difference(False, found.sqnr_db, found.max_error, excess, excess is None or excess > MOVED, False), ""
@@ -326,16 +344,24 @@ def _outputs(after: Side, layers: Sequence[LayerPair]) -> list[OutputMove]:
 
 def _same_input(before: Side, after: Side) -> bool | None:
     """Whether both runs were fed the same: from the traces of what the network reads first; None where none tells."""
+    if before.inputs and after.inputs:
+        return before.inputs == after.inputs
     sides = [_entries(side) for side in (before, after)]
     if not sides[0] or len(sides[0]) != len(sides[1]):
         return None
-    same = True
-    for one, other in zip(*sides, strict=True):
-        if one.count != other.count:
-            return False
-        difference, _ = _measured(one, other)
-        same = same and difference is not None and not difference.moved
-    return same
+    return all(_same_values(one, other) for one, other in zip(*sides, strict=True))
+
+
+def _same_values(one: DeviceTensor, other: DeviceTensor) -> bool:
+    """Equal to within both roundings, as far as both code ranges reach."""
+    if one.count != other.count:
+        return False
+    encodings = [Encoding(t.dtype or "float32", t.scale or 1.0, t.zero_point or 0) for t in (one, other)]
+    values = [encoding.values(t.codes()) for encoding, t in zip(encodings, (one, other), strict=True)]
+    low = max(encoding.value_range[0] for encoding in encodings)
+    high = min(encoding.value_range[1] for encoding in encodings)
+    difference = np.abs(np.clip(values[0], low, high) - np.clip(values[1], low, high))
+    return bool(difference.max(initial=0.0) <= sum(encoding.step for encoding in encodings) / 2 + 1e-5)
 
 
 def _entries(side: Side) -> list[DeviceTensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegauge.bundles.archive import import_bundle
+from tidegauge.bundles.reader import read_manifest
 from tidegauge.compare.compiled import Subgraph, find_proto, locate_tempdir, read_tempdir
 from tidegauge.compare.exact_load import trace_files
 from tidegauge.compare.load import bundle_traces
@@ -21,13 +23,17 @@ _TRACES = ("traces", "device")
 
 @dataclass
 class Side:
-    """Tables by sub-graph, traces (empty where none were taken), and the quantisation proto's text, if there is one."""
+    """Tables by sub-graph, traces (empty where none were taken), and the quantisation proto's text, if there is one.
+
+    `inputs`: SHA-256 of the recorded input tensors by name, where they are there.
+    """
 
     label: str
     subgraphs: dict[str, Subgraph]
     tensors: list[DeviceTensor] = field(default_factory=list)
     proto: str | None = None
     notes: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -56,7 +62,8 @@ def _bundle(folder: Path, tempdir: Path | None, label: str) -> Side:
             "give the tempDir of its compile with --before-tempdir or --after-tempdir",
         )
     tensors, subgraphs, findings = bundle_traces(folder, tempdir)
-    return Side(label, subgraphs, tensors, find_proto(tempdir), [f.sentence for f in findings])
+    inputs = {item.spec.name: item.blob.sha256 for item in read_manifest(folder).inputs}
+    return Side(label, subgraphs, tensors, find_proto(tempdir), [f.sentence for f in findings], inputs)
 
 
 def _folder(folder: Path, tempdir: Path | None) -> Side:
@@ -73,4 +80,11 @@ def _folder(folder: Path, tempdir: Path | None) -> Side:
         return Side(str(folder), subgraphs, [], find_proto(place))
     readers: dict[str, Reader] = {f.file: f.read for f in files if f.read is not None}
     tensors, findings = device_tensors({f.file: f.size for f in files}, readers, {}, subgraphs)
-    return Side(str(folder), subgraphs, tensors, find_proto(place), [f.sentence for f in findings])
+    notes = [f.sentence for f in findings]
+    return Side(str(folder), subgraphs, tensors, find_proto(place), notes, _inputs(where or folder))
+
+
+def _inputs(folder: Path) -> dict[str, str]:
+    """An input that lies beside the traces."""
+    files = [folder / f"input{suffix}" for suffix in (".npy", ".bin", ".png")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}

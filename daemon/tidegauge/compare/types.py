@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from tidegauge.compare.exact_types import ExactComparison
+from tidegauge.compare.raw_types import Frames, LayerSums, RangeUse
 from tidegauge.compare.rungs import Rungs
 
 SCHEMA = 1
@@ -112,7 +113,9 @@ class LayerResult(msgspec.Struct, frozen=True):
     "recovers" (faulty, but without effect at the output), "undecided". `reason` says a status or verdict in words.
     `limit`: the excess above which a layer is wrong, where a baseline of healthy runs sets it; else the default
     holds. `codes_beyond`: shares of codes further from the computed value than half a code plus each of `oracle.TIERS`.
-    `codes_unexplained`: the share of those that neither rounding nor healthy layers' arithmetic explains.
+    `codes_unexplained`: the share of those that neither rounding nor healthy layers' arithmetic explains. `nodes`: the
+    ONNX nodes of its region, fused ones too, by name (or by their output); `reads`: the float tensors at which it
+    begins. `sums`: what its numbers are made of; `range_use`: how the live values use the calibrated range.
     """
 
     name: str
@@ -146,6 +149,10 @@ class LayerResult(msgspec.Struct, frozen=True):
     limit: float | None = None
     codes_beyond: tuple[Share, ...] | None = None
     codes_unexplained: Share | None = None
+    nodes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    sums: LayerSums | None = None
+    range_use: RangeUse | None = None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -302,8 +309,9 @@ class OutputResult(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """The whole answer. `sentence` is the verdict for a person; `exit_code` for a script.
 
-    `cure`: what to change, all in one; None where nothing is wrong. `rungs`, `exact`: where other runs of the same input were given, at which rung the error enters, and host against
-    device bit by bit.
+    `cure`: what to change, all in one; None where nothing is wrong. `rungs`, `exact`: where other runs of the same
+    input were given, at which rung the error enters, and host against device bit by bit. `threshold`: the excess above
+    which a layer without a limit of its own is wrong. `frames`: where several frames were compared.
     """
 
     tool: str
@@ -323,6 +331,8 @@ class Comparison(msgspec.Struct, frozen=True):
     rungs: Rungs | None = None
     exact: ExactComparison | None = None
     cure: Cure | None = None
+    threshold: float = 10.0
+    frames: Frames | None = None
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
 
 

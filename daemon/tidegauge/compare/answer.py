@@ -1,0 +1,205 @@
+"""The answer of a comparison, put together from what every step found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegauge import __version__
+from tidegauge.compare import culprits as naming
+from tidegauge.compare.culprits import Suspect, Verdict
+from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.findings import find_findings
+from tidegauge.compare.load import Source
+from tidegauge.compare.match import Matches
+from tidegauge.compare.ranges import calibration, range_use
+from tidegauge.compare.raw_types import LayerSums, RangeUse
+from tidegauge.compare.statistics import Encoding, measure, metrics, noise_floor
+from tidegauge.compare.stored import store
+from tidegauge.compare.types import Comparison, Coverage, Culprit, Finding, LayerResult, OutputResult, Unmatched
+from tidegauge.compare.whatif import Study
+
+Array = NDArray[Any]
+
+
+def answer(
+    source: Source,
+    work: Evaluation,
+    excess: Mapping[int, float | None],
+    wrong: list[Suspect],
+    harmless: list[Suspect],
+    worth: Study,
+    outputs: Mapping[str, Array],
+    min_coverage: float,
+    began: float,
+    matched: Matches,
+    threshold: float,
+) -> Comparison:
+    """`began`: the monotonic clock when the comparison began; `threshold`: the excess above which a layer is wrong."""
+    verdicts = naming.verdicts(work, wrong, harmless, excess)
+    index = {id(layer): i for i, layer in enumerate(work.layers)}
+    coverage = _coverage(work, min_coverage)
+    named, recovered = (
+        tuple(worth.complete(s, naming.describe(s, rank, index[id(s.layer)])) for rank, s in enumerate(found, 1))
+        for found in (wrong, harmless)
+    )
+    results = _output_results(work, outputs)
+    uses = [range_use(layer) for layer in work.layers]
+    notes = [Finding("names_renumbered", "warning", note) for note in matched.notes]
+    code: Literal[0, 1, 3] = 3 if coverage.share < min_coverage else (1 if named else 0)
+    return Comparison(
+        tool=__version__,
+        subject=source.subject,
+        exit_code=code,
+        sentence=_sentence(coverage, named, recovered, results),
+        coverage=coverage,
+        layers=tuple(
+            _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], uses[i], threshold)
+            for i, layer in enumerate(work.layers)
+        ),
+        culprits=named,
+        recovered=recovered,
+        outputs=results,
+        unmatched=_unmatched(work),
+        findings=(
+            *source.findings,
+            *notes,
+            *find_findings(source, work, named, results),
+            *calibration(work, uses),
+            *worth.findings,
+        ),
+        scale_sources=dict(Counter(layer.tensor.source for layer in work.layers if layer.tensor.read is not None)),
+        tracing_changed_output=source.tracing_changed_output,
+        seconds=round(time.monotonic() - began, 3),
+        cure=worth.cure,
+        threshold=threshold,
+    )
+
+
+def _coverage(work: Evaluation, minimum: float) -> Coverage:
+    wanted = [layer for layer in work.layers if layer.tensor.kind != "TIDL_DataLayer"]
+    compared = [layer for layer in wanted if layer.cumulative is not None or _known_broken(work, layer)]
+    share = len(compared) / len(wanted) if wanted else 0.0
+    return Coverage(len(wanted), len(compared), share, minimum)
+
+
+def _known_broken(work: Evaluation, layer: Layer) -> bool:
+    return layer.status == "non_finite" and layer.match.tensor in work.by_twin
+
+
+def _layer(
+    work: Evaluation,
+    layer: Layer,
+    index: int,
+    verdict: tuple[Verdict, str],
+    excess: float | None,
+    use: RangeUse | None,
+    threshold: float,
+) -> LayerResult:
+    tensor = layer.tensor
+    reason = layer.reason if layer.status != "ok" and layer.reason else verdict[1]
+    return LayerResult(
+        name=tensor.name,
+        index=index,
+        data_id=tensor.data_id,
+        file=tensor.file,
+        tensor=layer.match.tensor,
+        operators=layer.operators,
+        dims=tensor.dims,
+        dtype=tensor.dtype,
+        scale=tensor.scale,
+        zero_point=tensor.zero_point,
+        scale_source=tensor.source,
+        status=layer.status,
+        matched=layer.match.how,
+        verdict=verdict[0],
+        reason=reason,
+        cumulative=layer.cumulative,
+        local=layer.local,
+        excess=excess if excess is not None and math.isfinite(excess) else None,
+        float_excess=layer.float_excess,
+        clipping_excess=layer.clipping if layer.local is not None else None,
+        clipped_share=layer.clipped_share if layer.local is not None else None,
+        weights=layer.weights,
+        low_share=layer.low_share,
+        high_share=layer.high_share,
+        codes_off_by_one=layer.off_by_one,
+        codes_off_by_more=layer.off_by_more,
+        codes_beyond=None if layer.oracle is None else layer.oracle.beyond,
+        codes_unexplained=None if layer.oracle is None else layer.unexplained,
+        profiles=layer.profiles,
+        histogram=layer.histogram,
+        limit=None if layer.limit == threshold else layer.limit,
+        nodes=_nodes(work, layer),
+        reads=layer.reads,
+        sums=_sums(layer),
+        range_use=use,
+    )
+
+
+def _nodes(work: Evaluation, layer: Layer) -> tuple[str, ...]:
+    """The ONNX nodes of the region, by name; by their output where they have none."""
+    if layer.match.tensor is None or layer.match.tensor not in work.by_twin:
+        return ()
+    part = work.reference.region(layer.match.tensor)
+    nodes = [work.reference.model.nodes[i] for i in part.nodes] if part is not None else []
+    return tuple(node.name or node.output[0] for node in nodes)
+
+
+def _sums(layer: Layer) -> LayerSums | None:
+    if layer.cumulative_sums is None:
+        return None
+    return LayerSums(store(layer.cumulative_sums), store(layer.local_sums), layer.floor, layer.weight_noise)
+
+
+def _output_results(work: Evaluation, outputs: Mapping[str, Array]) -> tuple[OutputResult, ...]:
+    found = []
+    for name, device in outputs.items():
+        reference = work.reference.outputs[name].astype(np.float32)
+        if device.size != reference.size:
+            continue
+        encoding = Encoding("float32")
+        sums = measure(device.reshape(reference.shape).astype(np.float32), reference, encoding, profiles=False)
+        rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
+        found.append(OutputResult(name, metrics(sums, encoding, noise_floor(encoding, rms)), sums.device_bad))
+    return tuple(found)
+
+
+def _unmatched(work: Evaluation) -> tuple[Unmatched, ...]:
+    traced = {layer.match.tensor for layer in work.layers}
+    device = [
+        Unmatched(layer.tensor.name or layer.tensor.file, "device", layer.tensor.data_id, layer.reason)
+        for layer in work.layers
+        if layer.match.tensor is None
+    ]
+    reference = [
+        Unmatched(name, "reference", None, "no device tensor has the name of this network output")
+        for name in work.reference.model.outputs
+        if name not in traced
+    ]
+    return (*device, *reference)
+
+
+def _sentence(
+    coverage: Coverage, named: tuple[Culprit, ...], recovered: tuple[Culprit, ...], outputs: tuple[OutputResult, ...]
+) -> str:
+    thin = ""
+    if coverage.share < coverage.minimum:
+        thin = f"Only {coverage.compared} of {coverage.traced} traced layers could be compared, too few for a verdict. "
+    if named:
+        others = len(named) - 1
+        more = {0: "", 1: " One more layer is wrong by itself."}.get(
+            others, f" {others} more layers are wrong by themselves."
+        )
+        return thin + named[0].sentence + more
+    healthy = f"No layer is wrong by itself: all {coverage.compared} compared layers agree with the float model"
+    quality = [f"{o.name} {o.metrics.sqnr_db:.1f} dB" for o in outputs if o.metrics.sqnr_db is not None]
+    told = f" (output SQNR: {', '.join(quality)})" if quality else ""
+    ignored = f"; {len(recovered)} wrong by itself without effect on the output" if recovered else ""
+    return f"{thin}{healthy} to within their rounding{ignored}{told}."

@@ -1,0 +1,65 @@
+"""The comparison as a library: `report = compare(bundle); report.culprits[0].layer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegauge.compare import run
+from tidegauge.compare.baseline import Baseline
+from tidegauge.compare.frames import merge_frames
+from tidegauge.compare.load import Source, frame_folders, open_source
+from tidegauge.compare.reference import GROUP_BYTES
+from tidegauge.compare.run import Progress
+from tidegauge.compare.types import Comparison
+
+
+def compare(
+    source: Source | str | Path | Sequence[str | Path],
+    *,
+    model: str | Path | None = None,
+    tempdir: str | Path | None = None,
+    inputs: Sequence[str] = (),
+    min_coverage: float = 0.8,
+    progress: Progress | None = None,
+    group_bytes: int = GROUP_BYTES,
+    baseline: Baseline | None = None,
+    target_db: float | None = None,
+    threshold: float | None = None,
+) -> Comparison:
+    """Compare a device run with its float model, layer by layer, and name the layers that are wrong by themselves.
+
+    `source`: a bundle (a folder or a `.tidebundle`), a folder of traces, a folder of such folders or several of them
+    (frames, merged), or an opened `Source`. `model`, `tempdir`, `inputs` (paths, or `NAME=PATH`) complete or replace
+    what it holds; an `input.npy` beside traces is taken by itself. `min_coverage`: the share of layers below which
+    there is no verdict. `group_bytes`: bound of the float values held at a time. `baseline`: limits from healthy runs.
+    `target_db`: the SQNR that every output shall reach. `threshold`: the excess over the healthy noise above which a
+    layer is wrong. Raises `TidegaugeError` for unusable input.
+    """
+
+    def one(opened: Source) -> Comparison:
+        return run.compare(
+            opened,
+            min_coverage=min_coverage,
+            progress=progress,
+            group_bytes=group_bytes,
+            baseline=baseline,
+            target_db=target_db,
+            threshold=threshold,
+        )
+
+    if isinstance(source, Source):
+        return one(source)
+    given = [source] if isinstance(source, str | Path) else list(source)
+    paths = [path for item in given for path in frame_folders(Path(item))]
+    answers = []
+    for path in paths:
+        own = () if len(paths) > 1 and any((path / f"input{s}").is_file() for s in (".npy", ".bin", ".png")) else inputs
+        with open_source(
+            path,
+            model=Path(model) if model is not None else None,
+            tempdir=Path(tempdir) if tempdir is not None else None,
+            inputs=own,
+        ) as opened:
+            answers.append(one(opened))
+    return merge_frames(answers)
