@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import yaml  # type: ignore[import-untyped, unused-ignore]  # no types are published with it
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from tidegauge_dashboards import alertmanager, recording
+from tidegauge_dashboards import accelerator, alertmanager, collector, device, fleet, grafana_alerts, link, recording
 from tidegauge_dashboards.alerts import Alert, alerts
+from tidegauge_dashboards.panels import Board, to_dashboard
 
 #: Where the runbook is read; another address by `make dashboards RUNBOOK=https://…`.
 RUNBOOK = "https://tidegauge.example.org/runbook"
@@ -73,11 +76,81 @@ def alertmanager_configuration() -> str:
     return to_yaml(alertmanager.configuration(), head)
 
 
+def boards() -> list[Board]:
+    """All dashboards."""
+    return [fleet.board(), device.board(), accelerator.board(), link.board(), collector.board()]
+
+
+def dashboard_json(board: Board) -> str:
+    return JSONEncoder(sort_keys=True, indent=2).encode(to_dashboard(board)) + "\n"
+
+
+def prometheus_configuration() -> str:
+    head = "# An example: put your addresses in. A board's port is `metrics.port` of its agent.toml.\n"
+    jobs = [
+        {"job_name": "tidegauge-collector", "static_configs": [{"targets": ["127.0.0.1:8420"]}]},
+        {
+            "job_name": "tidegauge-boards",
+            # The collector names the boards that can be reached (its key `scrape.address`); or list them here.
+            "http_sd_configs": [{"url": "http://127.0.0.1:8420/api/v1/sd"}],
+        },
+    ]
+    return to_yaml(
+        {
+            "global": {"scrape_interval": "15s"},
+            "rule_files": ["recording.yml", "alerts.yml"],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": ["127.0.0.1:9093"]}]}]},
+            "scrape_configs": jobs,
+        },
+        head,
+    )
+
+
+def datasources() -> str:
+    source = {
+        "name": "Tidegauge",
+        "uid": grafana_alerts.DATASOURCE,
+        "type": "prometheus",
+        "access": "proxy",
+        "url": "http://127.0.0.1:9090",
+        "jsonData": {"httpMethod": "POST", "timeInterval": "15s"},
+    }
+    return to_yaml({"apiVersion": 1, "datasources": [source]})
+
+
+def dashboard_provider() -> str:
+    provider = {
+        "name": "tidegauge",
+        "folder": grafana_alerts.FOLDER,
+        "type": "file",
+        "allowUiUpdates": False,
+        "options": {"path": "/var/lib/grafana/dashboards/tidegauge"},
+    }
+    return to_yaml({"apiVersion": 1, "providers": [provider]})
+
+
+def grafana_rules(runbook: str) -> str:
+    rules = {alert.name: grafana_alerts.rule(alert, notes(alert, runbook)) for alert in alerts()}
+    for rule in rules.values():
+        rule["data"][0]["model"]["expr"] = text(rule["data"][0]["model"]["expr"])
+    head = "# Either this, or Prometheus' alerts.yml with Alertmanager; both would tell everything twice.\n"
+    return to_yaml(grafana_alerts.groups(rules, INTERVAL), head)
+
+
 def files(runbook: str = RUNBOOK) -> dict[str, str]:
     """Path → content, of all that is generated."""
     made: dict[str, Callable[[], str]] = {
         "prometheus/recording.yml": recording_rules,
         "prometheus/alerts.yml": lambda: alert_rules(runbook),
+        "prometheus/prometheus.yml": prometheus_configuration,
         "alertmanager/alertmanager.yml": alertmanager_configuration,
+        "grafana/provisioning/datasources/tidegauge.yml": datasources,
+        "grafana/provisioning/dashboards/tidegauge.yml": dashboard_provider,
+        "grafana/provisioning/alerting/rules.yml": lambda: grafana_rules(runbook),
+        "grafana/provisioning/alerting/contact-points.yml": lambda: to_yaml(
+            grafana_alerts.contact_points(), "# Put your own contact points in the place of the webhooks.\n"
+        ),
+        "grafana/provisioning/alerting/policies.yml": lambda: to_yaml(grafana_alerts.policies()),
+        **{f"grafana/dashboards/{board.uid}.json": partial(dashboard_json, board) for board in boards()},
     }
     return {path: make() for path, make in made.items()}
