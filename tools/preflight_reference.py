@@ -30,8 +30,10 @@ A check whose own precondition is missing is `not applicable` and names the chec
 told once. `rights` publishes empty, unretained messages on the device's own topics, which nobody acts on. It connects
 with the device's own client id, or with `<device>-check` while an agent runs, which it would cut off.
 
-Not checked: free shared heap (the one tool for it is itself a TIDL client), `graph_optimization_level` (the runtime's
-own is used on both sides). Nothing here has run on a real board.
+The one tool that tells the free shared heap, vx_app_heap_stats.out, is a TIDL client itself: it is run only while the
+C7x answers and nobody holds a session, so that `shared-heap` is not applicable beside a running agent.
+
+Not checked: `graph_optimization_level` (the runtime's own is used on both sides). Nothing here has run on a real board.
 """
 
 LINT = """\

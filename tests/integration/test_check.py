@@ -18,6 +18,7 @@ import pytest
 from tidegauge.demo.board import compile_demo
 from tidegauge.demo.broker import free_port, mosquitto
 from tidegauge.demo.settings import DEVICE, Places, agent_settings, write_toml
+from tidegauge.virtualboard.core import CoreState, Held
 from tidegauge.virtualboard.state import BoardState, update
 
 RULES = f"""
@@ -149,6 +150,7 @@ def healthy(rig: Rig) -> Iterator[Rig]:
     shutil.rmtree(rig.places.board)
     kept.rename(rig.places.board)
     (rig.places.virtual / "board.json").unlink(missing_ok=True)
+    (rig.places.virtual / "core.json").unlink(missing_ok=True)
     state.save(rig.places.virtual)
 
 
@@ -163,6 +165,7 @@ def test_a_healthy_board_passes_and_says_what_it_found(healthy: Rig) -> None:
     assert "TIDLExecutionProvider available" in told["runtime"]
     assert "1 sub-graphs" in told["subgraphs"]
     assert "a capture writes" in told["trace-folder"]
+    assert "172.0 MiB of 172.0 MiB free, a traced session takes" in told["shared-heap"]
     assert "a picture of 384×256" in told["camera"]
     assert [c["id"] for c in report["checks"] if c["status"] == "failed"] == []
     assert all(check["seconds"] >= 0 for check in report["checks"])
@@ -233,6 +236,12 @@ def no_board(rig: Rig) -> None:
     (rig.places.virtual / "board.json").write_text("{")
 
 
+def killed_traced_sessions(rig: Rig) -> None:
+    """What two traced sessions held: nobody gives it back before a reboot."""
+    held = [Held(number, 2**22 + number, 1, 1 << 20, 66 << 20) for number in range(2)]
+    CoreState(created=2, sessions=tuple(held)).save(rig.places.virtual)
+
+
 def no_camera(rig: Rig) -> None:
     rig.configure(camera={"source": str(rig.places.root / "no-pictures")})
 
@@ -278,6 +287,7 @@ def no_ca(rig: Rig) -> None:
         pytest.param(small_trace_folder, "trace-folder", "capture.room_mib", marks=pytest.mark.slow),
         pytest.param(another_boards_trace_folder, "virtual-board", "dumps into", marks=pytest.mark.slow),
         pytest.param(no_board, "virtual-board", "board.json is damaged", marks=pytest.mark.slow),
+        (killed_traced_sessions, "shared-heap", "40.0 MiB of 172.0 MiB free"),
         pytest.param(no_camera, "camera", "no-pictures", marks=pytest.mark.slow),
         pytest.param(empty_camera, "camera", "pictures", marks=pytest.mark.slow),
         pytest.param(state_is_a_file, "state-folder", "nothing can be written", marks=pytest.mark.slow),

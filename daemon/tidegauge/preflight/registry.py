@@ -26,6 +26,7 @@ MODULES = tuple(
         "firmware",
         "soc",
         "virtual_board",
+        "heap",
         "camera",
         "clock",
         "watchdog",
