@@ -172,18 +172,37 @@ def _output_results(work: Evaluation, outputs: Mapping[str, Array]) -> tuple[Out
 
 
 def _unmatched(work: Evaluation) -> tuple[Unmatched, ...]:
-    traced = {layer.match.tensor for layer in work.layers}
+    """Device layers without a float twin, and float tensors that no trace and no region holds, with the reason."""
     device = [
         Unmatched(layer.tensor.name or layer.tensor.file, "device", layer.tensor.data_id, layer.reason)
         for layer in work.layers
         if layer.match.tensor is None
     ]
-    reference = [
-        Unmatched(name, "reference", None, "no device tensor has the name of this network output")
-        for name in work.reference.model.outputs
-        if name not in traced
-    ]
-    return (*device, *reference)
+    return (*device, *_untraced(work))
+
+
+def _untraced(work: Evaluation) -> list[Unmatched]:
+    """Tensors inside a region are compared with its last one; what is left was never on the device, or not traced."""
+    model = work.reference.model
+    by_tensor = {layer.match.tensor: layer for layer in work.layers if layer.match.tensor is not None}
+    covered = set(by_tensor) | set(model.inputs)
+    for name in work.by_twin:
+        part = work.reference.region(name)
+        covered.update(o for i in (part.nodes if part is not None else ()) for o in model.nodes[i].output)
+    found = []
+    for node in model.nodes:
+        for name in node.output:
+            if not name or (name in covered and name not in model.outputs):
+                continue
+            if name not in by_tensor:
+                what = "this network output" if name in model.outputs else "it, and no compared layer follows it"
+                reason = f"no device tensor is {what}"
+            elif by_tensor[name].tensor.read is None and name in model.outputs:
+                reason = f"its layer was not traced: {by_tensor[name].reason}"
+            else:
+                continue
+            found.append(Unmatched(name, "reference", None, reason))
+    return found
 
 
 def _sentence(

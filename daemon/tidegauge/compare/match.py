@@ -183,20 +183,23 @@ class _Structure:
 
     def doubt(self) -> bool:
         """Whether names contradict the graph: then they are of another numbering, and say nothing."""
+        checked = 0
         for i, found in enumerate(self.named):
             key = device_key(self.tensors[i].subgraph, self.tensors[i].data_id)
             node, twin = self.device.nodes.get(key), self.model_side.nodes.get(found.tensor or "")
-            if node is None or twin is None:
+            shapes = (node.shape if node is not None else None), (twin.shape if twin is not None else None)
+            if None in shapes:
                 continue
-            shapes = node.shape, twin.shape
-            if None not in shapes and shapes[0] != shapes[1]:
-                self.trusted[i] = False
-        all_edges, good = self._edges(self._anchors())
-        if all_edges and good < _BELIEVED * all_edges:
+            checked += 1
+            self.trusted[i] = shapes[0] == shapes[1]
+        wrong = sum(found.tensor is not None and not self.trusted[i] for i, found in enumerate(self.named))
+        edges, good = self._edges(self._anchors())
+        if wrong > _BELIEVED * checked or (edges and good < _BELIEVED * edges):
             self.trusted = [False] * len(self.trusted)
             self.notes.append(
-                f"Names say nothing here: of {all_edges} edges between layers that names match, {all_edges - good} are "
-                "none of the model. The compile was made from another export; layers are matched by structure."
+                f"Names say nothing here: {wrong} of {checked} that both sides have stand for other shapes, and "
+                f"{edges - good} of {edges} edges between the rest are none of the model. The compile was made from "
+                "another export; layers are matched by structure."
             )
         return not all(trusted or found.tensor is None for trusted, found in zip(self.trusted, self.named, strict=True))
 
