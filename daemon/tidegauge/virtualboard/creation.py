@@ -15,7 +15,7 @@ import msgspec
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from tidegauge.tidl import io_descriptor
-from tidegauge.virtualboard import core, remote_log, tracing
+from tidegauge.virtualboard import core, freezer, remote_log, tracing
 from tidegauge.virtualboard.core import CoreState, Held
 from tidegauge.virtualboard.network import TwinNetwork, load
 from tidegauge.virtualboard.state import BoardState, BoardWatch, update, update_core
@@ -62,9 +62,11 @@ def wait_while_blocked(watch: BoardWatch) -> None:
         wait_for_ever()
 
 
-def hang(folder: Path, where: str) -> NoReturn:
+def hang(folder: Path, where: str, unkillable: bool = False) -> NoReturn:
     """The C7x stops: this call and every later one of any process never return."""
     update_core(folder, lambda now: msgspec.structs.replace(now, hung=where))
+    if unkillable:
+        freezer.freeze_self(folder)
     wait_for_ever()
 
 

@@ -58,13 +58,11 @@ class Device:
         return result
 
     def _process(self, state: BoardState, wanted: list[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        hang_after = state.failing("hang_in_run")
-        hangs = hang_after is not None and self._runs >= hang_after
-        self._layer_lines(hangs)
-        if hangs:
-            creation.hang(self._watch.folder, "run")
-        still = state.failing("invoke_fails")
-        if still is not None and self._runs >= still:
+        hangs, frozen = self._due(state.failing("hang_in_run")), self._due(state.failing("unkillable"))
+        self._layer_lines(hangs or frozen)
+        if hangs or frozen:
+            creation.hang(self._watch.folder, "run", unkillable=frozen)
+        if self._due(state.failing("invoke_fails")):
             creation.refuse_invoke()
         start = time.monotonic()
         level = tracing.write_level(self._level) if state.target == "host" else state.trace_write_level
@@ -80,6 +78,10 @@ class Device:
         if level:
             self._dump(state, level, tensors)
         return {name: tensors[name] for name in wanted}
+
+    def _due(self, runs: float | None) -> bool:
+        """Whether a failure that leaves so many runs of a session alone comes now; None: it is off."""
+        return runs is not None and self._runs >= runs
 
     def _dump(self, state: BoardState, level: int, tensors: Mapping[str, Array]) -> None:
         if state.target == "host":

@@ -22,6 +22,7 @@ FailureName = Literal[
     "abort_missing_library",
     "hang_in_create",
     "hang_in_run",
+    "unkillable",
     "invoke_fails",
     "no_shared_memory",
     "size_mismatch",
@@ -94,6 +95,13 @@ MODES: dict[FailureName, Mode] = {
         "runs of a session that still succeed",
         0,
         "tiovx vx_kernel.h: TIVX_DEFAULT_KERNEL_TIMEOUT is VX_TIMEOUT_WAIT_FOREVER",
+    ),
+    "unkillable": Mode(
+        "a run never returns, the C7x answers nobody, and SIGKILL doesn't end the process (state D) until the reboot; "
+        "it takes root and the cgroup freezer of version 1",
+        "runs of a session that still succeed",
+        0,
+        "the kernel: a process that sleeps in a driver without a way out takes no signal",
     ),
     "invoke_fails": Mode(
         "a run ends with `TIDL Compute Invoke Failed.`, an exception that is no RuntimeError",

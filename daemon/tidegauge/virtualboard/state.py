@@ -17,7 +17,7 @@ import msgspec
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
-from tidegauge.virtualboard import core
+from tidegauge.virtualboard import core, freezer
 from tidegauge.virtualboard.core import CoreState
 from tidegauge.virtualboard.failures import Failure, FailureName, find
 from tidegauge.virtualboard.faults import Fault, check_all
@@ -26,7 +26,7 @@ from tidegauge.virtualboard.network import NET_VERSION, load_all
 VARIABLE = "TIDEGAUGE_VIRTUALBOARD"
 FILE = "board.json"
 #: Failures that stand for something a reboot clears.
-_UNTIL_REBOOT: frozenset[FailureName] = frozenset({"semaphore_held", "server_restarted", "stale_traces"})
+_UNTIL_REBOOT: frozenset[FailureName] = frozenset({"semaphore_held", "server_restarted", "stale_traces", "unkillable"})
 _CURE = "make a board with `tidegauge virtualboard init FOLDER`"
 
 
@@ -106,8 +106,12 @@ def inject(folder: Path, faults: Iterable[Fault], artifacts: Path | None = None)
 
 def fail(folder: Path, failures: Iterable[Failure]) -> BoardState:
     """Replace the board's failures; running sessions have them from their next call on. An empty list heals what isn't
-    beyond healing: a hung C7x and leaked memory stay until `reboot`."""
-    after = update(folder, failures=tuple(failures))
+    beyond healing: a hung C7x and leaked memory stay until `reboot`. Raises `TidegaugeError` for a failure that this
+    machine can't have."""
+    wanted = tuple(failures)
+    if find(wanted, "unkillable") is not None:
+        freezer.require()
+    after = update(folder, failures=wanted)
     update_core(folder, lambda now: msgspec.structs.replace(now, failed_creates=0, stale_planted=False))
     return after
 
@@ -124,8 +128,10 @@ def update_core(folder: Path, change: Callable[[CoreState], CoreState]) -> CoreS
 
 def reboot(folder: Path) -> BoardState:
     """Switch the board off and on: memory, hang, semaphores and trace globals are as new, and the trace folder, which
-    is in RAM, holds no traces. Faults stay, and failures that no reboot cures. Raises `TidegaugeError`, naming the
-    processes, while sessions of living ones are open: on a real board a reboot would have ended them."""
+    is in RAM, holds no traces. Unkillable processes end. Faults stay, and failures that no reboot cures. Raises
+    `TidegaugeError`, naming the processes, while sessions of other living ones are open: on a real board a reboot would
+    have ended them."""
+    freezer.release(folder)
     with _locked(folder):
         state, now = BoardState.load(folder), CoreState.load(folder)
         living = {held.pid for held in now.sessions} - {held.pid for held in now.orphans()}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,15 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.tidl import offload, trace_names
+from tidegauge.tidl import offload
 from tidegauge.tidl import remote_log as log_lines
 from tidegauge.tidl.remote_log import LogCause
-from tidegauge.virtualboard import core, remote_log
+from tidegauge.virtualboard import core, freezer, remote_log
 from tidegauge.virtualboard.core import CoreState
-from tidegauge.virtualboard.failures import FAILURE_NAMES, MODES, Failure, FailureName, parse
-from tidegauge.virtualboard.network import load_artifacts
+from tidegauge.virtualboard.failures import FAILURE_NAMES, MODES, Failure, parse
 from tidegauge.virtualboard.state import BoardState, fail, reboot
 from unit.virtualboard import vb_client
-from unit.virtualboard.vb_client import PROVIDERS, open_session
+from unit.virtualboard.vb_client import PROVIDERS, causes, open_session, until
 
 Tensors = dict[str, np.ndarray]
 
@@ -69,13 +66,6 @@ class Client:
         self.process.join()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def asleep(pid: int | None) -> bool:
     """For a fifth of a second without a break."""
     for _ in range(20):
@@ -96,11 +86,6 @@ def client(board: Path, enhancer: Path, artifacts: Path) -> Iterator[Callable[..
     yield make
     for each in made:
         each.kill()
-
-
-def causes(board: Path) -> list[LogCause | None]:
-    path = board / remote_log.LOG_FILE
-    return [log_lines.cause(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_silent_cpu_fallback(
@@ -199,6 +184,34 @@ def test_a_hang_in_run_names_the_last_layer_and_ignores_sigterm(board: Path, cli
     assert hung.stays_silent(0.5)
 
 
+@pytest.mark.skipif(freezer.why_not() != "", reason=freezer.why_not())
+def test_an_unkillable_process_stays_until_the_reboot(board: Path, client: Callable[..., Client]) -> None:
+    fail(board, [Failure("unkillable", 1)])
+    stuck = client(runs=2)
+    stuck.expect("ran 0")
+    try:
+        until(lambda: freezer.frozen(board) == [stuck.process.pid])
+        state = Path(f"/proc/{stuck.process.pid}/stat")
+        until(lambda: state.read_text().rpartition(")")[2].split()[0] == "D")
+        stuck.process.kill()
+        assert stuck.stays_silent(0.5), "SIGKILL does nothing"
+        assert CoreState.load(board).hung == "run"
+    finally:
+        reboot(board)
+    stuck.process.join(10)
+    assert stuck.process.exitcode == -signal.SIGKILL
+    assert freezer.frozen(board) == []
+    assert CoreState.load(board) == CoreState()
+    assert BoardState.load(board).failures == ()
+
+
+def test_a_machine_that_cannot_make_it_unkillable_says_so(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezer, "ROOT", board / "nowhere")
+    with pytest.raises(TidegaugeError, match="no cgroup freezer of version 1"):
+        fail(board, [Failure("unkillable")])
+    assert BoardState.load(board).failures == ()
+
+
 def test_a_killed_process_leaks_until_reboot(board: Path, client: Callable[..., Client]) -> None:
     before = CoreState.load(board)
     tidy = client()
@@ -275,148 +288,6 @@ def test_slow(board: Path, enhancer: Path, artifacts: Path, picture: Tensors) ->
     usual = min(milliseconds() for _ in range(5))
     fail(board, [Failure("slow", 30)])
     assert min(milliseconds() for _ in range(3)) > 10 * usual
-
-
-def trace_files(board: Path) -> list[Path]:
-    return sorted(Path(BoardState.load(board).trace_folder).iterdir())
-
-
-def start_run(session: Any, picture: Tensors) -> threading.Event:
-    done = threading.Event()
-
-    def run() -> None:
-        session.run(None, picture)
-        done.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    return done
-
-
-@pytest.mark.parametrize(
-    ("name", "amount", "complaint"),
-    [
-        ("no_log_server", None, None),
-        ("server_restarted", 2, "FWRITE : File not open"),
-        ("trace_folder_full", 3000, "Fwrite error - count"),
-    ],
-)
-def test_a_dump_that_cannot_end_hangs_until_the_cause_goes(
-    board: Path,
-    log_server: BytesIO,
-    enhancer: Path,
-    artifacts: Path,
-    picture: Tensors,
-    name: FailureName,
-    amount: float | None,
-    complaint: str | None,
-) -> None:
-    session = open_session(enhancer, artifacts, 3)
-    fail(board, [Failure(name, amount)])
-    done = start_run(session, picture)
-    assert not done.wait(0.5)
-    sizes = [path.stat().st_size for path in trace_files(board)]
-    if name == "no_log_server":
-        assert sizes == []
-    elif name == "server_restarted":
-        assert len([size for size in sizes if size]) == 2
-        assert sizes[-1] == 0
-    else:
-        assert sum(sizes) == 3000
-    assert complaint is None or complaint in (board / remote_log.LOG_FILE).read_text()
-    fail(board, [])
-    assert done.wait(20)
-
-
-def test_a_restarted_server_knows_no_open_file(board: Path, enhancer: Path, artifacts: Path, picture: Tensors) -> None:
-    session = open_session(enhancer, artifacts, 3)
-    fail(board, [Failure("trace_folder_full", 100)])
-
-    def serve() -> tuple[threading.Event, threading.Thread]:
-        stop, ready = threading.Event(), threading.Event()
-        thread = threading.Thread(target=remote_log.serve, args=(board, BytesIO(), stop, ready))
-        thread.start()
-        assert ready.wait(5)
-        return stop, thread
-
-    stop, thread = serve()
-    done = start_run(session, picture)
-    until(lambda: sum(path.stat().st_size for path in trace_files(board)) == 100)
-    stop.set()
-    thread.join()
-    fail(board, [])
-    stop, thread = serve()
-    try:
-        assert not done.wait(0.5)
-        assert "FWRITE : File not open" in (board / remote_log.LOG_FILE).read_text()
-    finally:
-        stop.set()
-        thread.join()
-
-
-def test_a_slow_dump_takes_its_time(
-    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
-) -> None:
-    session = open_session(enhancer, artifacts, 3)
-    fail(board, [Failure("slow_dump", 0.005)])
-    start = time.monotonic()
-    session.run(None, picture)
-    files = len(trace_files(board))
-    assert time.monotonic() - start > files * 5 * 0.005  # open, close, open, write, close
-
-
-def test_stale_traces_lie_there_once_under_the_names_to_come(
-    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
-) -> None:
-    fail(board, [Failure("stale_traces", 40)])
-    open_session(enhancer, artifacts)
-    old = {path.name: path.read_bytes() for path in trace_files(board)}
-    assert len(old) == 40
-    session = open_session(enhancer, artifacts, 3)
-    assert len(trace_files(board)) == 40
-    session.run(None, picture)
-    new = {path.name: path.read_bytes() for path in trace_files(board)}
-    overwritten = [name for name in old if old[name] != new[name]]
-    assert overwritten
-    assert len(new) == 40
-
-
-def test_trace_state_leaks_into_the_next_session(
-    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
-) -> None:
-    fail(board, [Failure("trace_leak")])
-    open_session(enhancer, artifacts, 3)
-    open_session(enhancer, artifacts).run(None, picture)
-    assert trace_files(board)
-    reboot(board)
-    assert not trace_files(board)
-    open_session(enhancer, artifacts).run(None, picture)
-    assert not trace_files(board)
-
-
-def test_traces_that_change_the_result(
-    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
-) -> None:
-    fail(board, [Failure("traces_change_result")])
-    plain = open_session(enhancer, artifacts).run(None, picture)[0]
-    fail(board, [])
-    assert open_session(enhancer, artifacts).run(None, picture)[0].tobytes() == plain.tobytes()
-    assert open_session(enhancer, artifacts, 3).run(None, picture)[0].tobytes() == plain.tobytes()
-    fail(board, [Failure("traces_change_result")])
-    traced = open_session(enhancer, artifacts, 3).run(None, picture)[0]
-    assert 0 < np.abs(traced - plain).max() < 0.1
-
-
-def test_a_trace_that_is_too_large_is_missing(
-    board: Path, log_server: BytesIO, enhancer: Path, artifacts: Path, picture: Tensors
-) -> None:
-    fail(board, [Failure("trace_too_large", 6000)])
-    open_session(enhancer, artifacts, 3).run(None, picture)
-    missing = [layer for layer in load_artifacts(artifacts).tensors() if layer.name in ("relu1", "relu2")]
-    names = [name for name in (trace_names.parse(path.name) for path in trace_files(board)) if name is not None]
-    assert names
-    assert not {layer.data_id for layer in missing} & {name.data_id for name in names}
-    assert all(path.stat().st_size <= 6000 for path in trace_files(board))
-    assert LogCause.TRACE_MEMORY in causes(board)
 
 
 def test_a_run_that_fails_and_a_board_without_its_overlay(

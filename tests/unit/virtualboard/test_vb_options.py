@@ -20,7 +20,7 @@ from watchdog.observers import Observer
 from tidegauge.cli.virtualboard import command
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import artifacts as artifact_rules
-from tidegauge.tidl import layer_info, offload, svg, tensor_table, trace_names
+from tidegauge.tidl import layer_info, offload, quant_proto, svg, tensor_table, trace_names
 from tidegauge.virtualboard.calibration import float_session
 from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.execution import Twin
@@ -301,3 +301,33 @@ def test_bias_calibration_takes_the_mean_error_away(enhancer: Path, calibration:
     assert corrected < plain / 3
     assert corrected_sqnr > plain_sqnr - 0.5
     assert mean_error("simple", calibration_iterations=4, accuracy_level=0) == (plain, plain_sqnr)
+
+
+def test_16_bit_parameters_alone_bring_the_layer_nearer(enhancer: Path, calibration: Frames, tmp_path: Path) -> None:
+    name = "conv3_out"
+    truth = float_session(onnx.load(enhancer), [name]).run([name], calibration[0])[0]
+
+    def noise(folder: str, **options: tuple[str, ...]) -> tuple[float, int]:
+        """Deviation of the layer from float, and the bits of its output."""
+        compile_model(enhancer, tmp_path / folder, calibration, CompileOptions(calibration_frames=4, **options))
+        network = load_artifacts(tmp_path / folder)
+        layer = network.layer(name)
+        codes = Twin(network).run(calibration[0], [name])[name]
+        return float(np.std(layer.quant.values(codes) - truth)), layer.quant.bits
+
+    plain, wide = noise("plain"), noise("wide", params_16bit_names_list=("conv1_out", "relu1", "relu2", name))
+    assert plain[1] == wide[1] == 8, "activations keep their 8 bits"
+    assert wide[0] < plain[0]
+    text = (tmp_path / "wide" / "tempDir" / "model_qparams.prototxt").read_text()
+    assert {block.weights[0].element for block in quant_proto.parse(text) if block.name == name} == {3}
+
+
+def test_calibration_frames_beyond_the_limit_do_not_count(enhancer: Path, calibration: Frames, tmp_path: Path) -> None:
+    bright = {"input": np.full_like(calibration[0]["input"], 4.0)}
+
+    def top(folder: str, frames: Frames, limit: int) -> tuple[float, int]:
+        report = compile_model(enhancer, tmp_path / folder, frames, CompileOptions(calibration_frames=limit))
+        return load_artifacts(tmp_path / folder).layer("input_netFormat").high, report.frames
+
+    assert top("one", [calibration[0], bright], 1) == (float(calibration[0]["input"].max()), 1)
+    assert top("both", [calibration[0], bright], 2) == (4.0, 2)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tidegauge.tidl import remote_log as log_lines
+from tidegauge.tidl.remote_log import LogCause
 from tidegauge.virtualboard import onnxruntime_tidl as ort
+from tidegauge.virtualboard import remote_log
 from tidegauge.virtualboard.state import VARIABLE
 
 PROVIDERS = ["TIDLExecutionProvider", "CPUExecutionProvider"]
@@ -18,6 +23,19 @@ PROVIDERS = ["TIDLExecutionProvider", "CPUExecutionProvider"]
 def open_session(model: Path, folder: Path, level: int = 0) -> Any:
     options = {"artifacts_folder": str(folder), "debug_level": str(level)}
     return ort.InferenceSession(str(model), providers=PROVIDERS, provider_options=[options, {}])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def causes(board: Path) -> list[LogCause | None]:
+    """What the lines of the board's remote log mean."""
+    path = board / remote_log.LOG_FILE
+    return [log_lines.cause(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def client(board: str, said: str, model: str, folder: str, level: int, runs: int, leave: Any) -> None:
