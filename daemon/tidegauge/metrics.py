@@ -52,6 +52,7 @@ SAMPLE_RESULTS = (
 #: Measured samples that feed no paired detector: a faulty camera, light between two contexts, a context that still
 #: collects its reference, a reference that is itself at fault.
 HELD_OUT = ("camera", "light_changing", "uncommissioned", "reference")
+STREAMS = ("loss", "nmse")
 LIGHT_CONTEXTS = ("day", "low_light", "infrared")
 #: `hung` in a run, `create_hung` and `first_run_hung` before; `create_failed`: no session; `failed`: a run did;
 #: `not_offloaded`: the CPU ran it; `exited`: crash; `capture`: stopped in order; `stop_hung`: not even that.
@@ -74,20 +75,26 @@ KNOWN_ANSWER_SIDES = ("device", "reference")
 CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
 
-LATENCY_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1, 5)
-LOSS_BUCKETS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-NMSE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-LAG_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10)
+#: Frame budgets of 30 and 20 pictures a second are edges.
+LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1)
+#: Few buckets where their edges decide nothing: an agent with two models exports 300 series at most.
+SHADOW_BUCKETS = (0.1, 1, 10)
+LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+NMSE_BUCKETS = (1e-6, 1e-4, 1e-2, 1.0)
+LAG_BUCKETS = (0.005, 0.1, 0.5, 5)
 
 
 class AgentMetrics:
     """The agent's registry. Only the agent's event loop writes; the metrics server reads."""
 
-    def __init__(self, model: str, outputs_limit: int = 8) -> None:
+    def __init__(self, model: str, outputs_limit: int = 3) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # untyped in the library
         self.registry = CollectorRegistry()
         self.model = model
         self.outputs_limit = outputs_limit
+        self.refused = self._counter(
+            "observations_refused_total", "Observations of histograms that were negative or not a number: left out."
+        )
         self._define_identity()
         self._define_pipeline()
         self._define_shadow()
@@ -102,7 +109,17 @@ class AgentMetrics:
         return Counter(f"tidegauge_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"tidegauge_{name}", text, labels, registry=self.registry, buckets=buckets)
+        """Of observations that can't be negative: one that is would falsify the sum, so it is counted apart."""
+        refused = self.refused
+
+        class NonNegative(Histogram):
+            def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+                if amount >= 0:
+                    super().observe(amount, exemplar)
+                else:
+                    refused.inc()
+
+        return NonNegative(f"tidegauge_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def _define_identity(self) -> None:
         self.device = self._gauge("device_info", "The board's own name, by which the collector knows it too.", "device")
@@ -156,7 +173,7 @@ class AgentMetrics:
     def _define_shadow(self) -> None:
         self.samples = self._counter("shadow_samples_total", "Shadow samples, by result.", "model", "result")
         self.shadow_seconds = self._histogram(
-            "shadow_duration_seconds", "CPU time of a shadow sample.", LATENCY_BUCKETS, "model"
+            "shadow_duration_seconds", "CPU time of a shadow sample.", SHADOW_BUCKETS, "model"
         )
         self.loss = self._histogram(
             "shadow_disagreement_ratio", "Loss between device and reference on a shadow sample.", LOSS_BUCKETS, "model"
@@ -191,9 +208,6 @@ class AgentMetrics:
         self.block = self._gauge(
             "drift_observation_samples", "Samples in an observation; 0 in a context not tested.", "model", "context"
         )
-        self.context_samples = self._gauge(
-            "reference_samples", "Samples of a light context's reference, or collected for it.", "model", "context"
-        )
         self.change = self._gauge(
             "drift_loss_change_ratio",
             "Change of the mean loss since acceptance at the newest paired alarm, by term.",
@@ -217,6 +231,9 @@ class AgentMetrics:
         self.spool_inodes = self._gauge("spool_inodes", "Files and folders in the spool.")
         self.spool_limit = self._gauge("spool_limit_bytes", "Bytes that the spool may hold.")
         self.spool_bundles = self._gauge("spool_bundles", "Bundles waiting in the spool.")
+        self.disk_problem = self._gauge(
+            "state_unwritable", "1 while the state folder can't be written: a full, read-only or broken disk."
+        )
         self.spool_dropped = self._counter(
             "spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason"
         )
@@ -240,8 +257,9 @@ class AgentMetrics:
         for context in LIGHT_CONTEXTS:
             self.light_context.labels(context)
             self.block.labels(self.model, context)
-            self.context_samples.labels(self.model, context)
-        for term in TERMS:
+        for stream in STREAMS:
+            self.evidence.labels(self.model, stream)
+        for term in TERMS[:3]:  # the share of the unknown is in the alarm's evidence
             self.change.labels(self.model, term)
         for reason in RESTART_REASONS:
             self.restarts.labels(self.model, reason)

@@ -17,6 +17,7 @@ from tidegauge.agent.suspicion import Suspicion
 from tidegauge.attribution import (
     CHANGE,
     REPLAYS,
+    TERMS,
     Observables,
     Replay,
     Verdict,
@@ -120,8 +121,9 @@ class Verdicts:
         if replay != "not_reproducible":  # an answer that doesn't repeat itself is no matter of the inputs
             verdict = resolve(verdict, found)
         shares = {} if found is None else terms(found)
-        for name, value in shares.items():
-            self._metrics.change.labels(self._metrics.model, name).set(value)
+        for name in TERMS[:3]:
+            if name in shares:
+                self._metrics.change.labels(self._metrics.model, name).set(shares[name])
         return verdict, shares
 
     def _observables(self, suspects: list[Alarm], golden: GoldenRoundEnded, inputs: InputWatch) -> Observables:

@@ -104,10 +104,8 @@ class Watching:
             metrics.evidence.labels(metrics.model, name).set(log_evidence)
             metrics.evidence_limit.labels(metrics.model, name).set(limit)
         for context, status in contexts.status().items():
-            if context not in LIGHT_CONTEXTS:
-                continue
-            metrics.block.labels(metrics.model, context).set(status.block)
-            metrics.context_samples.labels(metrics.model, context).set(status.samples)
+            if context in LIGHT_CONTEXTS:
+                metrics.block.labels(metrics.model, context).set(status.block)
 
     def _warn_of_inputs(self, warning: Alarm | None) -> None:
         """Input drift is a warning, apart: it ends when a later window looks as acceptance did."""
