@@ -28,7 +28,7 @@ class Accepting:
 
     def __init__(self, config: AgentConfig, store: StateStore, golden: GoldenService, metrics: AgentMetrics) -> None:
         self._config, self._store, self._golden, self._metrics = config, store, golden, metrics
-        self._journal = Journal(store.folder)
+        self._journal = Journal(store.folder, store.disk)
         self._run = AcceptanceRun(config, self._journal, monotonic())
 
     @property
@@ -114,7 +114,8 @@ class Accepting:
             return
         digest = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
         golden = Golden(0, digest, evidence.digest, evidence.measured.reference_digest)
-        self._golden.keep(golden, evidence.inputs)
+        if not self._golden.keep(golden, evidence.inputs):
+            return
         kept = tuple(each for each in held if each.role not in taken)
         first = {"golden": (golden,)} if candidates.FIRST in taken else {}  # the very first guards at once
         self._store.update(candidates=(*kept, *(Candidate(role, level, golden) for role in taken)), **first)

@@ -119,7 +119,9 @@ class Agent:
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
         self.notifier = Notifier(os.environ)
-        self.ticker = Ticker(self.metrics, self.spool, self.uplink, self.health, self.notifier, config.link.cert)
+        self.ticker = Ticker(
+            self.metrics, self.store, self.spool, self.uplink, self.health, self.notifier, config.link.cert
+        )
         self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self._healthz)
         operator = Operator(self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus)
         self.control = ControlServer(loaded.state, operator, self._observer(config, profile.name))
@@ -166,7 +168,8 @@ class Agent:
         self.server.start()
         self.control.listen()
         ready = Ready(board.own_pid(), self.server.url, self._results_socket)
-        write_durably(self._loaded.state / "agent.json", msgspec.json.encode(ready))
+        where = self._loaded.state / "agent.json"
+        self.store.disk.attempt("where the metrics are", lambda: write_durably(where, msgspec.json.encode(ready)))
         log.info("metrics on %s", self.server.url)
 
     async def run(self, stop: asyncio.Event) -> None:

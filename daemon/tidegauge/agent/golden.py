@@ -46,9 +46,10 @@ class GoldenService:
     def path(self, golden: Golden) -> Path:
         return self._folder / f"{golden.sha256}.bin"
 
-    def keep(self, golden: Golden, inputs: tuple[bytes, ...]) -> None:
-        """Store the input tensors of a golden pair."""
-        write_durably(self.path(golden), b"".join(inputs))
+    def keep(self, golden: Golden, inputs: tuple[bytes, ...]) -> bool:
+        """Store the input tensors of a golden pair; False where the disk refuses."""
+        path = self.path(golden)
+        return self._store.disk.attempt("a golden tensor", lambda: write_durably(path, b"".join(inputs)))
 
     def replay_next(self, evidence: Evidence) -> None:
         """Let the next round run this pair's input again, on both sides."""
@@ -102,7 +103,8 @@ class GoldenService:
         if evidence is None:
             return None
         path = self._store.folder / "replay.bin"
-        path.write_bytes(b"".join(evidence.inputs))
+        if not self._store.disk.attempt("a frame to be run again", lambda: path.write_bytes(b"".join(evidence.inputs))):
+            return None
         again = [await self._shadow.golden(path, -1, GOLDEN_SECONDS) for _ in range(REPLAYS)]
         path.unlink()
         return Replayed(

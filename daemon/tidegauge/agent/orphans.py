@@ -25,8 +25,14 @@ POLL_SECONDS = 0.05
 def note(record: Path, pid: int) -> None:
     """Remember a process. Its start time tells it from a later one with the same pid."""
     started = start_time(pid)
-    if started is not None:
+    if started is None:
+        return
+    try:
         record.write_text(f"{pid} {started}")
+    except OSError as error:
+        # Only an agent that is killed on a full disk, beside a worker that hangs, would miss it.
+        log.warning("%s can't be written (%s): a later agent won't know of pid %d", record, error.strerror, pid)
+        record.unlink(missing_ok=True)
 
 
 def start_time(pid: int) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegauge.agent.disk import Disk
 from tidegauge.agent.events import Evidence, Scene
 from tidegauge.detectors.camera import FrameLook
 from tidegauge.files import write_durably
@@ -67,15 +68,26 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """One file. `start` begins it anew, `add` appends, `load` gives what it holds for the same artifacts."""
+    """One file. `start` begins it anew, `add` appends, `load` gives what it holds for the same artifacts.
 
-    def __init__(self, folder: Path) -> None:
+    What the disk refuses is missing after a restart, and nothing else: acceptance goes on.
+    """
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
         self.path = folder / "acceptance.jsonl"
+        self._disk = disk
+        self._head = b""
 
     def start(self, belongs: Belongs) -> None:
-        write_durably(self.path, msgspec.json.encode(_Head(VERSION, belongs)) + b"\n")
+        self._head = msgspec.json.encode(_Head(VERSION, belongs)) + b"\n"
+        self._disk.attempt("the acceptance's samples", lambda: write_durably(self.path, self._head))
 
     def add(self, sample: Sample) -> None:
+        self._disk.attempt("a sample of the acceptance", lambda: self._append(sample))
+
+    def _append(self, sample: Sample) -> None:
+        if self._head and not self.path.exists():  # it could not be begun
+            write_durably(self.path, self._head)
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             os.write(fd, msgspec.json.encode(sample) + b"\n")
@@ -108,7 +120,7 @@ class Journal:
         whole = b"\n".join([head, *lines[: len(samples)]]) + b"\n"
         if whole != data:
             log.warning("%s: cut after its %d whole samples", self.path, len(samples))
-            write_durably(self.path, whole)
+            self._disk.attempt("the acceptance's whole samples", lambda: write_durably(self.path, whole))
         return samples
 
     def remove(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tidegauge.agent.disk import Disk
 from tidegauge.agent.limits import Taken
 from tidegauge.agent.streams import StreamsState
 from tidegauge.clocks import Stamp, wall
@@ -109,11 +110,15 @@ class AgentState(msgspec.Struct, frozen=True):
 
 
 class StateStore:
-    """The document in `folder`/state.json. One writer: the agent's event loop."""
+    """The document in `folder`/state.json. One writer: the agent's event loop.
+
+    `disk` knows whether it is written; while it isn't, `save` tries again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self.disk = Disk(folder)
         self._path = folder / "state.json"
         self.state = self._load()
 
@@ -135,6 +140,10 @@ class StateStore:
         return AgentState()
 
     def update(self, **changes: Any) -> None:
-        """Change fields and make them durable."""
+        """Change fields and make them durable, if the disk lets us."""
         self.state = msgspec.structs.replace(self.state, **changes)
-        write_durably(self._path, msgspec.json.encode(self.state))
+        self.save()
+
+    def save(self) -> None:
+        data = msgspec.json.encode(self.state)
+        self.disk.attempt("the agent's state", lambda: write_durably(self._path, data))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tidegauge.agent.health import Health
 from tidegauge.agent.notify import Notifier
+from tidegauge.agent.state import StateStore
 from tidegauge.clocks import monotonic
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.certificates import expiry
@@ -31,13 +32,14 @@ class Ticker:
     def __init__(
         self,
         metrics: AgentMetrics,
+        store: StateStore,
         spool: Spool,
         uplink: Uplink,
         health: Health,
         notifier: Notifier,
         certificate: str = "",
     ) -> None:
-        self._metrics, self._spool, self._uplink = metrics, spool, uplink
+        self._metrics, self._store, self._spool, self._uplink = metrics, store, spool, uplink
         self._health, self._notifier = health, notifier
         self._drops: Counter[DropReason] = Counter()
         self._publishes: Counter[str] = Counter()
@@ -56,6 +58,9 @@ class Ticker:
             for state in HEALTH_STATES:
                 self._metrics.state.labels(state).set(1 if state == verdict.state else 0)
             self._notifier.progress(now, verdict.ok, verdict.state)
+            if self._store.disk.problem:
+                self._store.save()
+            self._metrics.disk_problem.set(1 if self._store.disk.problem else 0)
             await self._refresh()
             if self._certificate and now >= self._look_again:
                 self._look_again = now + CERTIFICATE_PERIOD

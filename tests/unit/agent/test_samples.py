@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegauge.agent.disk import Disk
 from tidegauge.agent.samples import Belongs, Journal, Sample
 from tidegauge.detectors.camera import FrameLook
 
@@ -19,7 +20,7 @@ SAMPLES = [
 
 
 def written(folder: Path) -> Journal:
-    journal = Journal(folder)
+    journal = Journal(folder, Disk(folder))
     journal.start(BELONGS)
     for sample in SAMPLES:
         journal.add(sample)
@@ -28,14 +29,14 @@ def written(folder: Path) -> Journal:
 
 def test_samples_come_back_whole_and_in_order(tmp_path: Path) -> None:
     written(tmp_path)
-    assert Journal(tmp_path).load(BELONGS) == SAMPLES
-    Journal(tmp_path).add(SAMPLES[0])
-    assert len(Journal(tmp_path).load(BELONGS)) == len(SAMPLES) + 1
+    assert Journal(tmp_path, Disk(tmp_path)).load(BELONGS) == SAMPLES
+    Journal(tmp_path, Disk(tmp_path)).add(SAMPLES[0])
+    assert len(Journal(tmp_path, Disk(tmp_path)).load(BELONGS)) == len(SAMPLES) + 1
 
 
 def test_no_journal_is_no_samples(tmp_path: Path) -> None:
-    assert Journal(tmp_path).load(BELONGS) == []
-    Journal(tmp_path).remove()
+    assert Journal(tmp_path, Disk(tmp_path)).load(BELONGS) == []
+    Journal(tmp_path, Disk(tmp_path)).remove()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_samples_of_other_artifacts_model_or_runtime_are_not_taken(
     tmp_path: Path, other: Belongs, caplog: pytest.LogCaptureFixture
 ) -> None:
     written(tmp_path)
-    assert Journal(tmp_path).load(other) == []
+    assert Journal(tmp_path, Disk(tmp_path)).load(other) == []
     assert "acceptance starts again" in caplog.text
 
 
