@@ -132,4 +132,5 @@ def rules(config: AgentConfig) -> AcceptanceRules:
 def context_rules(config: AgentConfig) -> AcceptanceRules:
     """For one light context: as many samples as it needs, but no more than the whole acceptance takes."""
     samples = min(config.contexts.samples, config.acceptance.samples)
-    return msgspec.structs.replace(rules(config), samples=samples)
+    # The whole acceptance has waited for scenes enough.
+    return msgspec.structs.replace(rules(config), samples=samples, independent=0)

@@ -56,7 +56,7 @@ def freeze(output: Output, rules: AcceptanceRules, seen: Sequence[Seen]) -> Froz
         raise ValueError(f"{len(samples)} samples are too few for an acceptance")
     if isinstance(outcome, Rejected):
         return outcome
-    of_context = msgspec.structs.replace(rules, samples=min(ContextsConfig().samples, rules.samples))
+    of_context = msgspec.structs.replace(rules, samples=min(ContextsConfig().samples, rules.samples), independent=0)
     contexts, why = split(of_context, samples)
     if why:
         return Rejected(why, {})

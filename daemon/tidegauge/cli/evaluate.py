@@ -49,9 +49,10 @@ def _options(quick: str, seed: int | None = None) -> Callable[[F], F]:
 
 @command.command("detectors")
 @_options("Fewer streams: seconds instead of minutes, with wider errors.", 1)
-def _detectors(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int) -> None:
+@click.option("--only", default="", help="Only the parts whose name holds this text, such as `side by side`.")
+def _detectors(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int, only: str) -> None:
     """Simulate run lengths and delays of the detectors, side by side with others."""
-    finish(detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=progress), json_file, tables)
+    finish(detectors.evaluate(quick=quick, seed=seed, jobs=jobs, progress=progress, only=only), json_file, tables)
 
 
 @command.command("attribution")
@@ -84,6 +85,17 @@ def _comparison(json_file: Path | None, tables: Path | None, quick: bool, seed: 
     drawn = secrets.randbelow(1 << 31) if seed is None else seed
     click.echo(f"Seed {drawn}. {comparison.conditions()}")
     finish(comparison.evaluate(quick, drawn, jobs, progress), json_file, tables)
+
+
+@command.command("advice")
+@_options("One case of each kind a network: a minute or two instead of ten.")
+def _advice(json_file: Path | None, tables: Path | None, quick: bool, seed: int | None, jobs: int) -> None:
+    """Paste the report's advice into a compile, run again, and compare the error with what the report foretold."""
+    from tidegauge.evaluation import advice  # compiles and runs networks: heavy
+
+    drawn = secrets.randbelow(1 << 31) if seed is None else seed
+    click.echo(f"Seed {drawn}. {advice.conditions()}")
+    finish(advice.evaluate(quick, drawn, jobs, progress), json_file, tables)
 
 
 def progress(text: str) -> None:

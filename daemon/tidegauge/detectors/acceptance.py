@@ -17,8 +17,12 @@ from tidegauge.detectors.bounds import group_means, lower_bound, upper_bound
 from tidegauge.detectors.exceedance import exceedance_reference, exceeds
 from tidegauge.detectors.rates import alpha_for
 
-#: How far beyond `samples` acceptance goes on when only the width of the bound keeps the limit from being met.
+#: How far beyond `samples` acceptance goes on at most, where only the width of the bound keeps the limit from being
+#: met, or where scenes stay so long that it has seen few of them.
 PATIENCE = 4
+#: The bound of the mean loss is taken over so many groups of neighbours at least, as far as scenes' staying is only
+#: known from tensor errors: fewer would make it too wide for any board.
+GROUPS = 100
 #: A symptom in more than this share of all samples fails acceptance even if it never persisted.
 SYMPTOM_SHARE = 0.05
 
@@ -28,10 +32,12 @@ class AcceptanceRules(msgspec.Struct, frozen=True):
 
     m0 is the upper 95 % bound of the mean loss plus `tolerance`, at least `minimum`; above `max_loss` acceptance fails,
     as it does on a symptom in `symptom_samples` samples running, or a loss above `golden_max_loss` (0: `max_loss`) on a
-    golden tensor.
+    golden tensor. Where scenes stay, acceptance goes on (at most four times as long) until its samples are worth
+    `independent` ones, unless the `block` is given.
     """
 
     samples: int = 500
+    independent: int = 60
     max_loss: float = 0.15
     golden_max_loss: float = 0.0
     tolerance: float = 0.02
@@ -149,9 +155,11 @@ class Acceptance:
 
     def _certain_failure(self) -> Rejected | None:
         """Even if every sample still to come had no loss at all, the mean would be above the limit."""
-        rules = self.rules
-        total, count = sum(self._losses), len(self._losses)
-        if count >= rules.samples or total / rules.samples + rules.tolerance <= rules.max_loss:
+        rules, count = self.rules, len(self._losses)
+        if count >= rules.samples:
+            return None
+        total = sum(self._losses)
+        if total / rules.samples + rules.tolerance <= rules.max_loss:
             return None
         return self._too_much(total / count, None)
 
@@ -159,12 +167,16 @@ class Acceptance:
         rules, count = self.rules, len(self._losses)
         if count < rules.samples:
             return None
-        mean = sum(self._losses) / count
         # The bound is costly and changes slowly: beyond `samples` it is looked at a few times only.
         if (count - rules.samples) % max(1, rules.samples // 8):
             return None
-        tau = correlation_time(self._losses)
-        groups = group_means(self._losses, tau)
+        mean = sum(self._losses) / count
+        tau, staying = correlation_time(self._losses), self._scenes_stay()
+        worth = count / (1 + max(tau, staying))
+        if not rules.block and count < PATIENCE * rules.samples and worth < min(rules.independent, rules.samples):
+            return None
+        # Where every loss was small so far, losses alone don't show that scenes stay; a hard one may not have come yet.
+        groups = group_means(self._losses, max(tau, min(staying, count / GROUPS - 1)))
         upper = upper_bound(groups)
         m0 = max(upper + rules.tolerance, rules.minimum)
         if m0 > rules.max_loss:
@@ -186,10 +198,17 @@ class Acceptance:
             gap=rules.gap,
         )
 
+    def _scenes_stay(self) -> float:
+        """The correlation time of large tensor errors, of which there are some in any case."""
+        threshold = exceedance_reference(self._nmses, self.rules.nmse_quantile, 1).threshold
+        return correlation_time(self._above(threshold))
+
     def _longest_time(self, threshold: float) -> float:
         """Both streams share a block: it must be long against the stickier of the two."""
-        above = [exceeds(nmse, threshold) for nmse in self._nmses]
-        return max(longest_correlation_time(self._losses), longest_correlation_time(above))
+        return max(longest_correlation_time(self._losses), longest_correlation_time(self._above(threshold)))
+
+    def _above(self, threshold: float) -> list[float]:
+        return [exceeds(nmse, threshold) for nmse in self._nmses]
 
     def _too_much(self, mean: float, upper: float | None) -> Rejected:
         limit, count = self.rules.max_loss, len(self._losses)

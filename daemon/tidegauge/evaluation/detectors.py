@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation import delay, healthy, peers
 from tidegauge.evaluation.figures import Figure, Report
 from tidegauge.evaluation.streams import makers
@@ -26,9 +27,10 @@ def parts(quick: bool, seed: int) -> list[Part]:
     size = healthy.Size(100, 50, 8, 12, 1440, (1 / 100, 1 / 200), 1 / 300, 5) if quick else healthy.Size()
     beside = peers.Size(4, 1500, 1440, 6, 4000) if quick else peers.Size()
     kinds = makers(healthy.M0)
+    even = [kind for kind in kinds if kind != healthy.FEW_SCENES]
     return [
         Part("delays", delay.evaluate, (1000 if quick else 10_000, seed)),
-        *(Part(f"run lengths: {kind}", healthy.run_length_figures, (kind, size, seed)) for kind in kinds),
+        *(Part(f"run lengths: {kind}", healthy.run_length_figures, (kind, size, seed)) for kind in even),
         *(Part(f"boards: {kind}", healthy.board_figures, (kind, size, seed)) for kind in kinds),
         *(Part(f"years: {kind}", healthy.year_figures, (kind, size, seed)) for kind in healthy.STICKY),
         Part("block lengths", healthy.block_lengths, (20 if quick else 200, seed)),
@@ -37,9 +39,21 @@ def parts(quick: bool, seed: int) -> list[Part]:
     ]
 
 
-def evaluate(quick: bool, seed: int, jobs: int = 0, progress: Callable[[str], None] = lambda text: None) -> Report:
-    """`jobs`: processes, 0 for one a core. `progress` is told which part is done. Figures do not depend on `jobs`."""
-    chosen = parts(quick, seed)
+def evaluate(
+    quick: bool,
+    seed: int,
+    jobs: int = 0,
+    progress: Callable[[str], None] = lambda text: None,
+    only: str = "",
+) -> Report:
+    """`jobs`: processes, 0 for one a core. `progress` is told which part is done. Figures do not depend on `jobs`.
+
+    `only`: parts whose names hold this text. Raises TidegaugeError where there is none.
+    """
+    chosen = [part for part in parts(quick, seed) if only in part.name]
+    if not chosen:
+        names = ", ".join(part.name for part in parts(quick, seed))
+        raise TidegaugeError(f"no part of the evaluation has {only!r} in its name", f"parts are: {names}")
     report = Report(seed, quick, [], peers.not_run())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=context) as pool:

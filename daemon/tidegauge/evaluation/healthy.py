@@ -1,7 +1,8 @@
 """How rarely healthy streams raise an alarm: mean run lengths against the promise of 1/α.
 
 Two questions. *At the limit*: the true mean is exactly m0, the hardest healthy stream there is; only the block is
-estimated, from the stream's own acceptance. *As accepted*: m0 and block come from the production acceptance.
+estimated, from the stream's own acceptance. *As accepted*: m0 and block come from the production acceptance, and for
+single boards blocks grow as in the agent.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tidegauge.detectors.acceptance import PATIENCE, Acceptance, AcceptanceRules
 from tidegauge.detectors.rates import YEAR, alpha_for
 from tidegauge.evaluation.figures import Figure
 from tidegauge.evaluation.run_length import Ints, run_lengths
-from tidegauge.evaluation.streams import Floats, Maker, makers
+from tidegauge.evaluation.streams import TELLS_NOTHING, Floats, Maker, makers
 
 M0 = 0.05
 GAP = 60.0
@@ -24,7 +25,9 @@ CUT, CUT_ACCEPTED = 4, 2
 #: For a board's own rate, of which many runs are averaged, they are cut sooner.
 CUT_BOARD = 1
 #: Kinds whose years are simulated: the others need no block, and the promise is a theorem.
-STICKY = ("AR(0.9)", "sticky scenes, smooth", "sticky scenes, 0 or 1")
+STICKY = ("AR(0.9)", "sticky scenes, smooth", "sticky scenes, 0 or 1", "scenes of half an hour, 0 or 1")
+#: A day of acceptance sees forty of these scenes, two of them hard: only what is learned from it is of interest.
+FEW_SCENES = "scenes of half an hour, 0 or 1"
 #: Goals, in units of 1/α. Blocks of ten correlation times leave a little dependence.
 INDEPENDENT, DEPENDENT = 1.0, 0.8
 
@@ -56,8 +59,8 @@ class Learned(NamedTuple):
 
 def learn(make: Maker, count: int, rng: np.random.Generator, rules: AcceptanceRules) -> Learned:
     """Run the production acceptance on `count` streams of their own."""
-    data = make(count, rng).take(PATIENCE * rules.samples + 1)
-    outcomes = [accept(column, rules) for column in np.ascontiguousarray(data.T)]
+    data, errors = make(count, rng).take_with_errors(PATIENCE * rules.samples + 1)
+    outcomes = [accept(losses, rules, nmses) for losses, nmses in zip(data.T, errors.T, strict=True)]
     accepted = [outcome for outcome in outcomes if outcome is not None]
     return Learned(
         np.array([each.m0 for each in accepted]),
@@ -66,13 +69,14 @@ def learn(make: Maker, count: int, rng: np.random.Generator, rules: AcceptanceRu
     )
 
 
-def accept(losses: Floats, rules: AcceptanceRules) -> Accepted | None:
-    """The outcome of acceptance of these losses, with a tensor error that tells nothing; None for a rejection."""
+def accept(losses: Floats, rules: AcceptanceRules, nmses: Floats | None = None) -> Accepted | None:
+    """The outcome of acceptance of these losses and tensor errors (which tell nothing where they are not given)."""
     acceptance = Acceptance(rules)
     known = rules.samples - 1
-    acceptance.restore(AcceptanceState(tuple(losses[:known].tolist()), (1e-4,) * known, {}, {}))
-    for loss in losses[known:]:
-        outcome = acceptance.update(float(loss), 1e-4, ())
+    errors = (np.full(losses.size, TELLS_NOTHING) if nmses is None else nmses).tolist()
+    acceptance.restore(AcceptanceState(tuple(losses[:known].tolist()), tuple(errors[:known]), {}, {}))
+    for loss, error in zip(losses[known:].tolist(), errors[known:], strict=True):
+        outcome = acceptance.update(loss, error, ())
         if outcome is not None:
             return outcome if isinstance(outcome, Accepted) else None
     return None
@@ -105,15 +109,20 @@ def board_figures(name: str, size: Size, seed: int) -> list[Figure]:
     learned = learn(make, size.boards, rng, AcceptanceRules(samples=size.samples))
     boards, longest = learned.block.size, round(CUT_BOARD / size.small)
     figures = []
-    for kind, m0, goal in (("at the limit", np.full(boards, M0), None), ("as accepted", learned.m0, 0.05)):
-        blocks = np.repeat(learned.block, size.repeats)
-        runs = run_lengths(make(blocks.size, rng), blocks, np.repeat(m0, size.repeats), size.small, longest)
+    kinds: list[tuple[str, Floats, float | None]] = [("as accepted", learned.m0, 0.05)]
+    if name != FEW_SCENES:
+        kinds.insert(0, ("at the limit", np.full(boards, M0), None))
+    for kind, m0, goal in kinds:
+        blocks, limits = np.repeat(learned.block, size.repeats), np.repeat(m0, size.repeats)
+        runs = run_lengths(make(blocks.size, rng), blocks, limits, size.small, longest, growing=goal is not None)
         runs = runs.reshape(boards, size.repeats)
         # Of cut exponential runs, alarms over observations is the maximum-likelihood rate.
         rate = (runs < longest).sum(axis=1) / runs.sum(axis=1)
         group = f"boards above twice the promised rate, {kind}, 1/α = {1 / size.small:.0f}"
         share = float(np.mean(rate > 2 * size.small))
-        figures.append(Figure(group, name, share, "of boards", goal, "<=", f"{boards} boards × {size.repeats} runs"))
+        note = f"{boards} boards × {size.repeats} runs"
+        note += f"; {learned.rejected} of {size.boards} not accepted" if learned.rejected else ""
+        figures.append(Figure(group, name, share, "of boards", goal, "<=", note))
     return figures
 
 
@@ -125,9 +134,12 @@ def year_figures(name: str, size: Size, seed: int) -> list[Figure]:
     blocks = learned.block
     alpha = np.array([alpha_for(int(block), GAP) for block in blocks])
     longest = np.maximum(1, (YEAR / (GAP * blocks)).astype(np.int64))
+    kinds = [("as accepted", learned.m0)]
+    if name != FEW_SCENES:
+        kinds.insert(0, ("at the limit", np.full(blocks.size, M0)))
     figures = []
-    for kind, m0 in (("at the limit", np.full(blocks.size, M0)), ("as accepted", learned.m0)):
-        runs = run_lengths(make(blocks.size, rng), blocks, m0, alpha, longest)
+    for kind, m0 in kinds:
+        runs = run_lengths(make(blocks.size, rng), blocks, m0, alpha, longest, growing=kind == "as accepted")
         alarms = int(np.count_nonzero(runs < longest))
         years = float((runs * blocks).sum()) * GAP / YEAR
         group = f"false alarms a stream-year at the product's α, {kind}"

@@ -17,6 +17,8 @@ Flags = NDArray[np.bool_]
 
 #: Spread of the log of an autoregressive or heavy-tailed loss: a 95 % range of a factor of 50 for the tail.
 AUTOREGRESSIVE_SIGMA, HEAVY_SIGMA = 0.8, 1.5
+#: NMSE of a healthy output, and the spread of its log from scene to scene.
+TELLS_NOTHING, ERROR_SIGMA = 1e-4, 0.8
 #: Nodes of the quadrature that gives the mean of a clipped log-normal law; its error is below 1e-9.
 NODES = 20_001
 
@@ -30,6 +32,10 @@ class Stream(ABC):
     @abstractmethod
     def take(self, samples: int) -> Floats:
         """The next `samples` of each stream."""
+
+    def take_with_errors(self, samples: int) -> tuple[Floats, Floats]:
+        """As `take`, and beside each loss the NMSE of its output: one that tells nothing, where not said otherwise."""
+        return self.take(samples), np.full((samples, self.count), TELLS_NOTHING)
 
     def keep(self, kept: Flags) -> None:
         """Go on with these streams only."""
@@ -116,15 +122,26 @@ class Sticky(Stream):
         self.value = draw(count)
 
     def take(self, samples: int) -> Floats:
+        return self._take(samples)[0]
+
+    def take_with_errors(self, samples: int) -> tuple[Floats, Floats]:
+        """Each scene has a tensor error of its own, whatever its loss."""
+        found, rows = self._take(samples)
+        errors = TELLS_NOTHING * np.exp(self.rng.normal(0, ERROR_SIGMA, (samples + 1, self.count)))
+        return found, np.take_along_axis(errors, rows, axis=0)
+
+    def _take(self, samples: int) -> tuple[Floats, NDArray[np.int32]]:
+        """The losses, and where each scene began: row 0 for the one under way."""
         new = self.rng.random((samples, self.count)) >= self.persistence
         values = np.empty((samples + 1, self.count))
         values[0] = self.value
         values[1:][new] = self.draw(int(np.count_nonzero(new)))
         rows = np.zeros((samples + 1, self.count), np.int32)
         np.multiply(new, np.arange(1, samples + 1, dtype=np.int32)[:, None], out=rows[1:])
-        found = np.take_along_axis(values, np.maximum.accumulate(rows, axis=0), axis=0)[1:]
+        began = np.maximum.accumulate(rows, axis=0)
+        found = np.take_along_axis(values, began, axis=0)[1:]
         self.value = found[-1].copy()
-        return found
+        return found, began[1:]
 
     def keep(self, kept: Flags) -> None:
         super().keep(kept)
@@ -156,5 +173,9 @@ def makers(mean: float) -> dict[str, tuple[bool, Maker]]:
         "sticky scenes, 0 or 1": (
             False,
             lambda n, rng: Sticky(0.9, lambda k: Bernoulli(mean, k, rng).take(1)[0], n, rng),
+        ),
+        "scenes of half an hour, 0 or 1": (
+            False,
+            lambda n, rng: Sticky(0.97, lambda k: Bernoulli(mean, k, rng).take(1)[0], n, rng),
         ),
     }

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidegauge.cli import evaluate as cli
+from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation import delay, detectors, healthy, peers
 from tidegauge.evaluation.cusum import NormalScoreCusum
 from tidegauge.evaluation.figures import Figure, NotRun, Report
@@ -56,9 +57,8 @@ def test_small_run_of_the_real_simulations() -> None:
 def test_every_part_can_be_sent_to_another_process() -> None:
     for quick in (True, False):
         parts = detectors.parts(quick, 1)
-        assert len(parts) == 2 + 2 * len(healthy.makers(0.05)) + len(healthy.STICKY) + len(peers.HEALTHY) + len(
-            peers.CHANGING
-        )
+        kinds = 2 * len(healthy.makers(0.05)) - 1
+        assert len(parts) == 2 + kinds + len(healthy.STICKY) + len(peers.HEALTHY) + len(peers.CHANGING)
         assert all(pickle.loads(pickle.dumps(part)) == part for part in parts)  # noqa: S301
 
 
@@ -106,3 +106,24 @@ def test_side_by_side_on_the_same_streams() -> None:
     figures = peers.delays("beta", size, 1)
     found = next(f for f in figures if f.group == "samples until 50% disagreement is found, beta" and "Tide" in f.name)
     assert 5 <= found.value <= 60
+
+
+def test_a_part_by_its_name() -> None:
+    report = detectors.evaluate(True, 1, 1, only="delays")
+    assert report.figures[0].group.startswith("delay of 50%") and report.missed == []
+    with pytest.raises(TidegaugeError, match="no part"):
+        detectors.evaluate(True, 1, 1, only="nothing of the kind")
+
+
+def test_boards_with_few_scenes_are_judged_as_accepted_only() -> None:
+    size = healthy.Size(streams=4, acceptances=4, boards=3, repeats=2, samples=300, small=1 / 20)
+    (figure,) = healthy.board_figures(healthy.FEW_SCENES, size, 1)
+    assert figure.goal == 0.05 and "as accepted" in figure.group
+
+
+def test_tensor_errors_stay_as_long_as_the_scene() -> None:
+    stream = healthy.makers(0.05)[healthy.FEW_SCENES][1](50, np.random.default_rng(1))
+    losses, errors = stream.take_with_errors(400)
+    changes = (np.diff(errors, axis=0) != 0).mean()
+    assert changes == pytest.approx(0.03, abs=0.005)
+    assert not np.any((np.diff(losses, axis=0) != 0) & (np.diff(errors, axis=0) == 0))

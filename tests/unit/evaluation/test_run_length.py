@@ -9,8 +9,9 @@ import pytest
 
 from tidegauge.detectors.betting import BettingDetector
 from tidegauge.detectors.blocks import BlockMean
+from tidegauge.detectors.stickiness import GROWTH, Stickiness
 from tidegauge.evaluation import run_length
-from tidegauge.evaluation.run_length import run_lengths
+from tidegauge.evaluation.run_length import CALM, run_lengths
 from tidegauge.evaluation.streams import Bernoulli, Beta, Floats, Sticky, Stream, makers
 
 MEAN = 0.05
@@ -112,3 +113,31 @@ def test_a_bet_above_the_limit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     detector = BettingDetector("loss", MEAN, 0.01)
     with pytest.raises(ValueError, match="domain"):
         detector.update(0.0)
+
+
+def growing_run(losses: Floats, block: int, m0: float, alpha: float, longest: int) -> int:
+    """As the agent: blocks grow where `Stickiness` says so, while the evidence is calm; in times of the first block."""
+    detector, blocks, sticky_means = BettingDetector("loss", m0, alpha), BlockMean(block), Stickiness()
+    for number, loss in enumerate(losses.tolist(), 1):
+        mean = blocks.add(loss)
+        if mean is None:
+            continue
+        if detector.update(mean) is not None or number // block >= longest:
+            return min(number // block, longest)
+        if sticky_means.update(mean, calm=detector.log_evidence < CALM * detector.log_limit):
+            blocks.grow(GROWTH)
+    return longest
+
+
+@pytest.mark.parametrize("chunk", [700, 100_000])
+def test_blocks_grow_as_on_the_board(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(run_length, "CHUNK", chunk * 10)
+    rng = np.random.default_rng(7)
+    data = Sticky(0.9, lambda k: rng.beta(0.5, 9.5, k), 10, rng).take(6000)
+    blocks = np.array([1, 1, 2, 3, 5, 8, 10, 20, 40, 4])
+    m0 = np.full(10, 0.07)
+    fixed = run_lengths(Recorded(data), blocks, m0, 1e-3, 6000 // blocks)
+    grown = run_lengths(Recorded(data), blocks, m0, 1e-3, 6000 // blocks, growing=True)
+    expected = [growing_run(data[:, i], int(blocks[i]), 0.07, 1e-3, int(6000 // blocks[i])) for i in range(10)]
+    assert grown.tolist() == expected
+    assert grown.tolist() != fixed.tolist()
