@@ -109,6 +109,12 @@ CHANGE = Verdict(
     "Device and reference agree less than before the change: go back to what ran before it, or accept the loss with "
     "`tidegauge rebaseline`.",
 )
+UNSTEADY = Verdict(
+    "accelerator",
+    "critical",
+    "The device answers the same input otherwise when it is run again, and the reference does not: whatever the inputs "
+    "are, that is a fault of the device.",
+)
 NOTHING = Verdict("undecided", "none", "Nothing that was observed points at a fault.")
 
 
@@ -208,12 +214,15 @@ def terms(found: Decomposition) -> dict[str, float]:
     return dict(zip(TERMS, (found.input_mix, found.device, found.unknown, found.unknown_share), strict=True))
 
 
-def resolve(verdict: Verdict, found: Decomposition | None) -> Verdict:
-    """What the decomposition makes of a paired alarm whose known answers are right: most of the change decides.
+def resolve(verdict: Verdict, found: Decomposition | None, *, repeats: bool | None = None) -> Verdict:
+    """What replay and decomposition make of a paired alarm whose known answers are right: most of the change decides.
 
-    Without a decomposition, or where no term makes up half of a rise, the verdict stays as it is. So it does where the
-    known answers, an invariant or saturation have decided.
+    `repeats`: whether the device gave the same answer to the same input again; None where that is not known. Without a
+    decomposition, or where no term makes up half of a rise, the verdict stays as it is. So it does where the known
+    answers, an invariant or saturation have decided.
     """
+    if repeats is False and verdict in (UNREACHED, MIXED, RECALIBRATE, UNTESTED):
+        return UNSTEADY
     if verdict not in (UNREACHED, MIXED) or found is None or found.total <= 0:
         return verdict
     if found.input_mix + found.unknown >= DECISIVE * found.total:

@@ -193,7 +193,8 @@ def test_a_fault_becomes_an_alarm_a_scrape_and_a_bundle_though_no_broker_is_ther
     [bundle] = (board.places.state / "spool" / "bundles").iterdir()
     manifest = read_manifest(bundle)
     assert manifest.virtual
-    assert manifest.cause.verdict == "accelerator"
+    assert (manifest.cause.verdict, manifest.cause.severity) == ("accelerator", "critical")
+    assert manifest.cause.replay == "undecided", "the device has repeated its wrong answer; there is no emulator"
     assert not manifest.tracing_changed_output
     assert len(manifest.traces) > 50
     assert {trace.dtype for trace in manifest.traces} >= {"uint8", "int16", "float32"}

@@ -118,8 +118,7 @@ class Verdicts:
         """The verdict, and the decomposition's terms where the change of the loss was decomposed."""
         verdict = attribute(self._observables(suspects, golden, inputs))
         found = inputs.decomposition() if any(each.detector in ("loss", "nmse") for each in suspects) else None
-        if replay != "not_reproducible":  # an answer that doesn't repeat itself is no matter of the inputs
-            verdict = resolve(verdict, found)
+        verdict = resolve(verdict, found, repeats=None if replay is None else replay != "not_reproducible")
         shares = {} if found is None else terms(found)
         for name in TERMS[:3]:
             if name in shares:

@@ -15,7 +15,7 @@ from tidegauge.losses import classification, depth, detection, embedding, keypoi
 from tidegauge.losses.boxes import Detections, overlaps, suppress
 from tidegauge.losses.detection_decoders import decode
 from tidegauge.losses.elements import ShapeMismatch
-from tidegauge.losses.select import WrongLoss, loss_for, outputs_loss, outputs_summary
+from tidegauge.losses.select import WrongLoss, both_empty, loss_for, outputs_loss, outputs_summary
 from tidegauge.losses.symptoms import symptoms
 from tidegauge.profile import Output
 
@@ -352,3 +352,38 @@ def test_lists_of_objects_show_no_symptom_but_non_finite_ones() -> None:
     assert symptoms(TIDL, np.zeros_like(reference), reference) == ()
     assert symptoms(TIDL, reference * NAN, reference) == ("non_finite",)
     assert symptoms(Output("y", "depth", 1e-3), reference * 255, reference) == ("scale_error",)
+
+
+class TestBothEmpty:
+    """Night silence must not dilute the mean unseen."""
+
+    DETECTION = Output(name="dets", kind="detection", step=0.01, also=("labels",), decoder="tidl")
+
+    @staticmethod
+    def found(*scores: float) -> dict[str, np.ndarray]:
+        rows = [(10.0 * i, 0.0, 10.0 * i + 8, 8.0, score) for i, score in enumerate(scores)]
+        return {
+            "dets": np.array([rows or [(0.0, 0.0, 0.0, 0.0, 0.0)]], np.float32),
+            "labels": np.zeros((1, max(1, len(rows))), np.int64),
+        }
+
+    @pytest.mark.parametrize(
+        ("device", "reference", "expected"),
+        [((), (), True), ((0.1,), (0.2,), True), ((0.9,), (), False), ((), (0.9,), False), ((0.9,), (0.9,), False)],
+    )
+    def test_of_boxes(self, device: tuple[float, ...], reference: tuple[float, ...], expected: bool) -> None:
+        assert both_empty(self.DETECTION, self.found(*device), self.found(*reference)) is expected
+
+    def test_of_poses(self) -> None:
+        output = Output(name="poses", kind="keypoints", step=0.01)
+        nobody = {"poses": np.zeros((1, 1, 1, 57), np.float32)}
+        somebody = {"poses": np.full((1, 1, 1, 57), 0.9, np.float32)}
+        assert both_empty(output, nobody, nobody)
+        assert not both_empty(output, nobody, somebody)
+
+    def test_a_picture_is_never_empty_and_what_is_not_finite_is_not_silence(self) -> None:
+        picture = {"p": np.zeros((1, 3, 4, 4), np.float32)}
+        assert not both_empty(Output(name="p", kind="image", step=0.01), picture, picture)
+        broken = self.found()
+        broken["dets"][...] = np.nan
+        assert not both_empty(self.DETECTION, broken, self.found())
