@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from tidegauge.attribution import TERMS
 from tidegauge.detectors.camera import CONDITIONS
 from tidegauge.spool.planner import DropReason
+from tidegauge.tidl.log_causes import LogCause
 
 
 class Refusal(StrEnum):
@@ -67,6 +68,7 @@ RESTART_REASONS = (
     "not_offloaded",
     "stop_hung",
 )
+CORE_RESTARTS = ("restarted", "refused_bound", "refused_client", "not_found", "failed", "timed_out")
 WORKERS = ("camera", "shadow")
 WORKER_RESTART_REASONS = ("failed", "hung", "exited")
 CAPTURE_RESULTS = ("captured", "refused", "failed")
@@ -153,11 +155,19 @@ class AgentMetrics:
         self.restarts = self._counter(
             "accelerator_restarts_total", "Restarts of the pipeline worker, by reason.", "model", "reason"
         )
+        self.log_causes = self._counter(
+            "worker_ends_total",
+            "Workers with a session that ended out of turn, by the fault that TIDL's logs name.",
+            "cause",
+        )
         self.accelerator_down = self._gauge(
             "accelerator_down", "1 while nothing is sent to the accelerator because it is given up.", "model"
         )
         self.accelerator_suspect = self._gauge(
             "accelerator_suspect", "1 from a hang until a new worker has completed a device run.", "model"
+        )
+        self.core_restarts = self._counter(
+            "core_restarts_total", "Attempts to restart the C7x through remoteproc, by result.", "model", "result"
         )
         self.worker_restarts = self._counter(
             "worker_restarts_total", "Restarts of the other workers, by reason.", "worker", "reason"
@@ -277,6 +287,10 @@ class AgentMetrics:
             self.spool_dropped.labels(dropped.value)
         for refusal in REFUSALS:
             self.refusals.labels(refusal)
+        for result in CORE_RESTARTS:
+            self.core_restarts.labels(self.model, result)
+        for fault in LogCause:
+            self.log_causes.labels(fault.word)
         for worker in WORKERS:
             for reason in WORKER_RESTART_REASONS:
                 self.worker_restarts.labels(worker, reason)

@@ -23,6 +23,7 @@ from tidegauge.agent.capture import CaptureService
 from tidegauge.agent.commands import Operator
 from tidegauge.agent.config import AgentConfig, Loaded
 from tidegauge.agent.control import ControlServer
+from tidegauge.agent.endings import Endings
 from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.health import Health
 from tidegauge.agent.monitor import Monitor
@@ -88,7 +89,11 @@ class Agent:
         socket = str(loaded.state / config.results.socket) if config.results.socket else ""
         self._results_socket = socket
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
-        self.pipeline = PipelineService(profile, config, socket, self.store, self.bus, self.metrics, self._logs)
+        remote_log = Path(config.capture.remote_log_file) if config.capture.remote_log_file else None
+        endings = Endings(remote_log, Path(profile.artifacts), self.store, self.bus, self.metrics)
+        self.pipeline = PipelineService(
+            profile, config, socket, self.store, endings, self.bus, self.metrics, self._logs
+        )
         self.alarms = AlarmBook(self.store, self.bus, self.metrics)
         self.scene = SceneWatch(config.camera_health, config.contexts, self.alarms, self.bus, self.metrics)
         self.shadow = ShadowService(

@@ -10,6 +10,7 @@ import numpy as np
 
 from tidegauge import board
 from tidegauge.agent.completeness import Completeness
+from tidegauge.agent.endings import Ending
 from tidegauge.agent.events import AlarmRaised, Evidence
 from tidegauge.bundles.fingerprint import digest_file, fingerprint
 from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace
@@ -53,6 +54,7 @@ class Captured(msgspec.Struct, frozen=True):
     remote_log: bytes
     worker_log: bytes
     debug_level: int
+    endings: tuple[Ending, ...] = ()
 
 
 def sha256_file(path: Path) -> str:
@@ -89,6 +91,7 @@ def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured:
             ("remote_log.txt", captured.remote_log),
             ("trace_worker.log", captured.worker_log),
             ("traces_incomplete.json", lacking),
+            ("worker_ends.json", msgspec.json.encode(captured.endings) if captured.endings else b""),
         )
         if data
     ]

@@ -18,7 +18,15 @@ from tidegauge.agent.bundling import Captured, Identity, build_bundle, element_t
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.completeness import Completeness, judge, predicted_bytes
 from tidegauge.agent.config import CaptureConfig, RuntimeConfig
-from tidegauge.agent.events import AlarmRaised, BundleSealed, CaptureEnded, CaptureStep, Evidence, PhaseChanged
+from tidegauge.agent.events import (
+    AlarmRaised,
+    BundleSealed,
+    CaptureEnded,
+    CaptureStep,
+    Evidence,
+    PhaseChanged,
+    TracesLeft,
+)
 from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.preconditions import MIB, Preconditions, Refused
@@ -149,7 +157,8 @@ class CaptureService:
             self._store.update(capturing="")
         self._remember(captured, seconds)
         self._bus.emit(BundleSealed(bundle))
-        return f"bundle {bundle} with {len(captured.traces)} traces{_lacking(captured.completeness)}"
+        changed = "; tracing changed the output" if captured.traced.digest != captured.untraced_digest else ""
+        return f"bundle {bundle} with {len(captured.traces)} traces{_lacking(captured.completeness)}{changed}"
 
     # --- before ---
 
@@ -231,6 +240,7 @@ class CaptureService:
             remote_log=remote_log,
             worker_log=(work / "trace.log").read_bytes()[-MIB:],
             debug_level=self._config.debug_level,
+            endings=self._pipeline.endings.kept,
         )
 
     async def _run_without_pipeline(self, input_path: Path, work: Path) -> tuple[list[Path], TraceDone | WorkerEnded]:
@@ -259,6 +269,8 @@ class CaptureService:
 
     async def _traced_run(self, input_path: Path, work: Path) -> TraceDone:
         start = StartTrace(self._profile, self._runtime.module, str(input_path), self._config.debug_level, str(work))
+        endings = self._pipeline.endings
+        follower = endings.follow(work / "trace.log")
         worker: Worker[TraceEvent] = await Worker.start(
             "trace", "tidegauge.pipeline.trace_worker", TraceEvent, {}, work
         )
@@ -274,7 +286,7 @@ class CaptureService:
             hung = error.kind.endswith("hung")
             if hung:
                 self._pipeline.hung_elsewhere()
-            raise
+            raise endings.named(error, follower) from error
         finally:
             await worker.stop(at_once=hung)
         if not isinstance(done, TraceDone):
@@ -297,9 +309,11 @@ class CaptureService:
             if attempt == 0:
                 await self._pipeline.pause()
                 self._pipeline.resume()
-        raise TidegaugeError(
+        left = TidegaugeError(
             "the pipeline's session still dumps traces: the accelerator's trace state was not reset", "reboot the board"
         )
+        self._bus.emit(TracesLeft(str(left)))
+        raise left
 
     async def _proving_run(self, input_path: Path) -> str:
         runtime = self._runtime

@@ -49,6 +49,10 @@ class SupervisionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     hang that a new worker didn't cure, or after `restarts_per_day` new workers, nothing is sent to the accelerator any
     more until the alarm is cleared; with `exit_when_down` the agent ends with exit code 70 instead. `slow_factor`: how
     many times longer than at first a device run may take, as medians.
+
+    `remoteproc`: before it is given up after a hang or failed creates, the core of exactly the name `core` is stopped
+    and started through `sysfs`/class/remoteproc, at most `remoteproc_per_day` times a day, each step within
+    `remoteproc_timeout`, and never while another process holds a TIDL session. Not tried on a real board.
     """
 
     restart_first: Seconds = 0.2
@@ -60,6 +64,11 @@ class SupervisionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     restarts_per_day: Count = 20
     exit_when_down: bool = False
     slow_factor: Annotated[float, Meta(gt=1)] = 8.0
+    remoteproc: bool = False
+    core: str = "7e000000.dsp"
+    sysfs: str = "/sys"
+    remoteproc_timeout: Seconds = 10.0
+    remoteproc_per_day: Count = 2
 
 
 class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -75,6 +75,12 @@ class CameraFinished(msgspec.Struct, frozen=True):
     """A source that ends has ended: no further frame is expected."""
 
 
+class TracesLeft(msgspec.Struct, frozen=True):
+    """The accelerator goes on dumping traces after a capture, whatever session is opened."""
+
+    sentence: str
+
+
 class CameraUp(msgspec.Struct, frozen=True):
     generation: int
     description: str

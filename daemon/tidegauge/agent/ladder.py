@@ -21,9 +21,10 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Send nothing to the accelerator any more; `sentence` says why."""
+    """Send nothing to the accelerator any more; `sentence` says why. `core`: a restart of the core may help first."""
 
     sentence: str
+    core: bool = False
 
 
 class Ladder:
@@ -37,6 +38,7 @@ class Ladder:
         self.suspect = False
         self.failed_creates = 0
         self._proven = False
+        self._core_restarted = False
         self._after_run = Backoff(config.restart_first, config.restart_most, config.healthy)
         self._after_create = Backoff(config.create_first, config.create_most, config.healthy)
 
@@ -44,6 +46,7 @@ class Ladder:
         """The present generation has completed a device run."""
         self.suspect = False
         self.failed_creates = 0
+        self._core_restarted = False
         self._proven = True
         self._after_run.started(now)
         self._after_create.started(now)
@@ -52,21 +55,31 @@ class Ladder:
         """A run hung outside the pipeline's own generations (a traced one): the C7x is suspect."""
         self.suspect = True
 
+    def core_restarted(self) -> None:
+        """The core was stopped and started: exactly one new generation is tried, as after a hang."""
+        self.suspect = True
+        self.failed_creates = 0
+        self._core_restarted = True
+
     def paused(self) -> None:
         """The present generation was stopped in order."""
         self._proven = False
 
-    def ended(self, hung: bool, now: Monotonic, today: int) -> Retry | GiveUp:
-        """A generation has ended, in order or not; `today`: how many have been replaced in 24 hours, this included."""
+    def ended(self, hung: bool, now: Monotonic, today: int, offloaded: bool = True) -> Retry | GiveUp:
+        """A generation has ended, in order or not; `today`: how many have been replaced in 24 hours, this included.
+
+        `offloaded` False: the CPU ran the model, which no restart of the core changes.
+        """
         proven, self._proven = self._proven, False
         was_suspect = self.suspect
         self.suspect = was_suspect or hung
         if was_suspect and not proven:
-            return GiveUp("the accelerator hung, and a new worker did not get it to complete a run")
+            how = "its core was restarted" if self._core_restarted else "the accelerator hung"
+            return GiveUp(f"{how}, and a new worker did not get it to complete a run", not self._core_restarted)
         if not proven:
             self.failed_creates += 1
         if self.failed_creates >= self._config.failed_creates:
-            return GiveUp(f"{self.failed_creates} tries running to open a session have failed")
+            return GiveUp(f"{self.failed_creates} tries running to open a session have failed", offloaded)
         if today >= self._config.restarts_per_day:
             return GiveUp(f"{today} workers had to be replaced in 24 hours (key `supervision.restarts_per_day`)")
         backoff = self._after_run if proven else self._after_create

@@ -1,22 +1,81 @@
-"""What a hung or crashed worker was last heard to do, from the end of its log and of the remote log.
+"""What a worker that has ended was last heard to say, and the C7x with it: the fault by its TIDL name, and its cure.
 
-At `debug_level` ≥ 2 the C7x prints a line for each layer it begins, such as `Processing Layer # -   17`
-(TI's remote log, SDK 11.1); which names the layer that a run never came back from.
+From the end of the worker's log and of the remote log, as far as they have grown since the worker was started. At
+`debug_level` ≥ 2 the C7x prints a line for each layer it begins, such as `Processing Layer # -   17` (TI's remote log,
+SDK 11.1); which names the layer that a run never came back from.
 """
 
 from __future__ import annotations
 
 import logging
-import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tidegauge.tidl import layer_info
+import msgspec
+
+from tidegauge.tidl import layer_info, log_report
 from tidegauge.tidl.errors import FormatError
+from tidegauge.tidl.log_causes import LogCause
+from tidegauge.tidl.log_report import Fault
 
 log = logging.getLogger(__name__)
 
 TAIL_BYTES = 64 * 1024
-_LAYER = re.compile(rb"Processing Layer # -? *(\d{1,6})", re.ASCII)
+#: Lines that only say that something failed: any other line says more. The first of them says most.
+GENERAL = (
+    LogCause.CREATE_FAILED,
+    LogCause.DELEGATE_FAILED,
+    LogCause.INVOKE_FAILED,
+    LogCause.COMMAND_FAILED,
+    LogCause.PROCESS_CRASHED,
+    LogCause.CORE_ERROR,
+    LogCause.OPENVX_ERROR,
+    LogCause.CONSEQUENCE,
+)
+#: Lines that end no worker.
+HARMLESS = frozenset({LogCause.DATA_CONVERT, LogCause.LAYER_NAME, LogCause.UNSUPPORTED_LAYER})
+_RANK = {cause.word: rank for rank, cause in enumerate(GENERAL, start=1)}
+_HARMLESS_WORDS = frozenset(cause.word for cause in HARMLESS)
+
+
+class LastWords(msgspec.Struct, frozen=True):
+    """`cause`: the word of a `LogCause`, with the line that told it and the cure; empty where no line names a fault.
+
+    `layer`: the last layer that was begun, None where no line tells one; `name`: its ONNX name, where it is known.
+    """
+
+    cause: str = ""
+    line: str = ""
+    cure: str = ""
+    layer: int | None = None
+    name: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """To be added to what is known of the end; empty where nothing was said."""
+        parts = []
+        if self.cause:
+            parts.append(f"TIDL says {self.cause} (`{self.line}`): {self.cure}")
+        if self.layer is not None:
+            parts.append(f"the last layer it began was {self.layer}" + (f" (`{self.name}`)" if self.name else ""))
+        return "; ".join(parts)
+
+
+def last_words(texts: Sequence[str], layers: Mapping[int, str]) -> LastWords:
+    """Judge what was said in several logs. `layers`: ONNX names by number. Pure."""
+    reports = [log_report.report("", text) for text in texts]
+    faults = [fault for report in reports for fault in report.faults if fault.cause not in _HARMLESS_WORDS]
+    begun = [report.last_layer.layer for report in reports if report.last_layer is not None]
+    layer = begun[-1] if begun else None
+    name = layers.get(layer, "") if layer is not None else ""
+    if not faults:
+        return LastWords(layer=layer, name=name)
+    told = min(faults, key=_rank)
+    return LastWords(told.cause, told.text[:160], told.cure, layer, name)
+
+
+def _rank(fault: Fault) -> int:
+    return _RANK.get(fault.cause, 0)
 
 
 class Follower:
@@ -25,14 +84,9 @@ class Follower:
     def __init__(self, paths: tuple[Path, ...]) -> None:
         self._starts = {path: _size(path) for path in paths}
 
-    def last_layer(self) -> int | None:
-        """The last layer that was begun, None where no line tells one."""
-        found = None
-        for path, start in self._starts.items():
-            numbers = _LAYER.findall(_tail(path, start))
-            if numbers:
-                found = int(numbers[-1])
-        return found
+    def heard(self) -> list[str]:
+        """What was added, by file, each at most its last TAIL_BYTES."""
+        return [_tail(path, start).decode(errors="replace") for path, start in self._starts.items()]
 
 
 def _size(path: Path) -> int:

@@ -14,26 +14,25 @@ from pathlib import Path
 
 import msgspec
 
-from tidegauge.agent import last_words
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.core_restart import CoreRestart
 from tidegauge.agent.doubts import doubts
+from tidegauge.agent.endings import Endings
 from tidegauge.agent.events import (
     AcceleratorDown,
     AcceleratorSlow,
     FrameProcessed,
-    PipelineDown,
     PipelineUp,
     SampleLost,
 )
 from tidegauge.agent.frames import FrameFeed, PendingFrame
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
 from tidegauge.agent.latency import SlowWatch
-from tidegauge.agent.limits import Taken, forget_old
-from tidegauge.agent.stage import DEAD, AcceleratorGone, Stage, during, symptoms_of
+from tidegauge.agent.stage import AcceleratorGone, Stage, during, symptoms_of
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import Worker, WorkerEnded
-from tidegauge.clocks import Monotonic, monotonic, wall
+from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
@@ -76,6 +75,7 @@ class PipelineService:
         config: AgentConfig,
         results_socket: str,
         store: StateStore,
+        endings: Endings,
         bus: Bus,
         metrics: AgentMetrics,
         logs: Path,
@@ -83,10 +83,9 @@ class PipelineService:
         self._profile, self._runtime, self._socket = profile, config.runtime, results_socket
         self._supervision, self._store = config.supervision, store
         self._bus, self._metrics, self._logs = bus, metrics, logs
-        remote_log = config.capture.remote_log_file
-        self._follow = (logs / "pipeline.log", *([Path(remote_log)] if remote_log else []))
-        self._layers = last_words.names(Path(profile.artifacts))
+        self.endings = endings
         self._ladder = Ladder(config.supervision)
+        self._core = CoreRestart(config.supervision, store, metrics)
         self._slow = SlowWatch(config.supervision.slow_factor, store.state.latency)
         self.stage = Stage("starting", monotonic(), self._opening_seconds)
         self.last_run: Monotonic | None = None
@@ -196,7 +195,7 @@ class PipelineService:
                 continue
             decision = self._account_end(ended)
             if isinstance(decision, GiveUp):
-                await self._give_up(decision, ended)
+                await self._escalate(decision, ended)
             else:
                 self._enter("backing_off", decision.delay)
                 await asyncio.sleep(decision.delay)
@@ -206,7 +205,7 @@ class PipelineService:
         self.generation += 1
         self._down.clear()
         self._enter("starting", self._opening_seconds)
-        follower = last_words.Follower(self._follow)
+        follower = self.endings.follow(self._logs / "pipeline.log")
         limits = self._runtime
         worker: Worker[PipelineEvent] = await Worker.start(
             "pipeline",
@@ -223,7 +222,7 @@ class PipelineService:
             await self._serve(worker)
         except WorkerEnded as error:
             error.refuse_start(self.generation, INCURABLE)
-            ended = self._with_last_layer(error, follower)
+            ended = error
         finally:
             self._forget_generation()
             how = await worker.stop(at_once=ended is not None and ended.kind.endswith("hung"), on_stuck=self.stuck)
@@ -233,27 +232,25 @@ class PipelineService:
             ended = WorkerEnded(
                 "stop_hung", f"the pipeline worker did not close its session in {limits.stop_timeout:g} s"
             )
-        return ended
-
-    def _with_last_layer(self, error: WorkerEnded, follower: last_words.Follower) -> WorkerEnded:
-        layer = follower.last_layer() if error.kind in DEAD else None
-        if layer is None:
-            return error
-        name = self._layers.get(layer)
-        named = f" (`{name}`)" if name else ""
-        return WorkerEnded(error.kind, f"{error}; the last layer it began was {layer}{named}", error.failure)
+        return None if ended is None else self.endings.named(ended, follower)
 
     def _account_end(self, error: WorkerEnded) -> Retry | GiveUp:
-        now, metrics, model = monotonic(), self._metrics, self._metrics.model
-        log.warning("pipeline: %s", error)
-        metrics.inference_errors.labels(model).inc()
-        metrics.restarts.labels(model, error.kind).inc()
-        restarts = (*forget_old(self._store.state.restarts, wall()), Taken(wall(), error.kind))
-        self._store.update(restarts=restarts)
-        decision = self._ladder.ended(error.kind.endswith("hung"), now, len(restarts))
-        metrics.accelerator_suspect.labels(model).set(1 if self._ladder.suspect else 0)
-        self._bus.emit(PipelineDown(error.kind, str(error)))
+        today = self.endings.of_pipeline(error)
+        offloaded = error.kind != "not_offloaded"
+        decision = self._ladder.ended(error.kind.endswith("hung"), monotonic(), today, offloaded)
+        self._metrics.accelerator_suspect.labels(self._metrics.model).set(1 if self._ladder.suspect else 0)
         return decision
+
+    async def _escalate(self, decision: GiveUp, error: WorkerEnded) -> None:
+        """The next rung: restart the core where that is switched on and may help; else give up."""
+        if decision.core and self._supervision.remoteproc:
+            self._enter("backing_off", self._core.seconds)
+            refused = await self._core.attempt(error.kind)
+            if not refused:
+                self._ladder.core_restarted()
+                return
+            decision = GiveUp(f"{decision.sentence} (its core was not restarted: {refused})")
+        await self._give_up(decision, error)
 
     async def _give_up(self, decision: GiveUp, error: WorkerEnded) -> None:
         """Send nothing any more until a person says so; or end the agent, where it is configured to."""
@@ -316,6 +313,7 @@ class PipelineService:
         self.last_run = now
         self._ladder.proven(now)
         self._metrics.accelerator_suspect.labels(self._metrics.model).set(0)
+        self._metrics.accelerator_down.labels(self._metrics.model).set(0)  # a stuck one may have ended after all
         self._enter("running", self._runtime.run_timeout)
 
     async def _woken(self, worker: Worker[PipelineEvent]) -> None:

@@ -128,7 +128,7 @@ class Reporting:
                     detector=alarm.detector,
                     verdict=alarm.verdict,
                     symptoms=(),
-                    message=event.why,
+                    message="cleared by a person",
                     wall=now.wall,
                     boot_id=now.boot_id,
                     uptime=now.uptime,

@@ -12,9 +12,6 @@ from tidegauge.clocks import Monotonic
 from tidegauge.errors import TidegaugeError
 from tidegauge.exitcodes import ExitCode
 
-#: Ends after which the worker's last words are worth reading.
-DEAD = frozenset({"hung", "create_hung", "first_run_hung", "exited"})
-
 
 class Stage(msgspec.Struct, frozen=True):
     """What the pipeline is at: starting, running, paused, backing_off or stopped; since when, and for how long at most.

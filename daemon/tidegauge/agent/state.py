@@ -104,6 +104,7 @@ class AgentState(msgspec.Struct, frozen=True):
     alarms: tuple[Latched, ...] = ()
     captures: tuple[Taken, ...] = ()
     restarts: tuple[Taken, ...] = ()
+    core_restarts: tuple[Taken, ...] = ()
     latency: float | None = None
     capturing: str = ""
     traces: TraceSize | None = None

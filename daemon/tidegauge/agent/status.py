@@ -121,6 +121,7 @@ class StatusReport(msgspec.Struct, frozen=True):
 
     `rates`: false alarms a year of each part of the stack, at most, once a reference is accepted. `judged_inputs`:
     light contexts whose inputs are looked after.
+    `last_end`: how the newest worker that held a session ended out of turn, by TIDL cause and cure; empty for none.
     """
 
     device: str
@@ -150,6 +151,7 @@ class StatusReport(msgspec.Struct, frozen=True):
     spool: SpoolStatus
     workers: tuple[WorkerStatus, ...]
     camera: CameraStatus
+    last_end: str = ""
 
 
 class Observer:
@@ -215,6 +217,7 @@ class Observer:
             spool=self._spool_status(),
             workers=self._workers(),
             camera=self._camera_status(),
+            last_end=self._pipeline.endings.last,
         )
 
     def _camera_status(self) -> CameraStatus:

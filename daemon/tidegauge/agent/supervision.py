@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegauge.agent.alarms import AlarmBook
 from tidegauge.agent.bus import Bus
-from tidegauge.agent.events import AcceleratorDown, AcceleratorSlow, PipelineDown
+from tidegauge.agent.events import AcceleratorDown, AcceleratorSlow, PipelineDown, TracesLeft
 from tidegauge.agent.stage import symptoms_of
 from tidegauge.bundles.manifest import Cause
 
@@ -20,7 +20,7 @@ DETECTORS = {
     "failed": "accelerator_crashed",
 }
 #: Every detector of this module. None of them says that an answer is wrong.
-NAMES = frozenset({*DETECTORS.values(), "accelerator_down", "accelerator_slow"})
+NAMES = frozenset({*DETECTORS.values(), "accelerator_down", "accelerator_slow", "trace_state"})
 
 
 class Supervision:
@@ -31,6 +31,7 @@ class Supervision:
         bus.on(PipelineDown, self._on_down)
         bus.on(AcceleratorDown, self._on_given_up)
         bus.on(AcceleratorSlow, self._on_slow)
+        bus.on(TracesLeft, lambda event: self._raise("trace_state", event.sentence, ("slow",), {}))
 
     def _on_down(self, event: PipelineDown) -> None:
         detector = DETECTORS.get(event.reason)

@@ -49,12 +49,15 @@ from tidegauge.pipeline.results import ResultServer
 from tidegauge.pipeline.ring import Ring, SlotError
 from tidegauge.pipeline.sessions import device_session, proven_offload, timed_run
 from tidegauge.profile import Profile
+from tidegauge.runtimes.checks import random_tensor
 from tidegauge.runtimes.factory import libraries
 from tidegauge.runtimes.session import Array, Session
 from tidegauge.tensors import TensorSpec
 
 #: The first call allocates OpenVX mappings (`firstProcessCall` in TI's tidl_rt_ovx.c, SDK 11.1); TI gives no figure.
 WARM_UP_RUNS = 3
+#: Kinds of outputs that a healthy network never answers with zeros only.
+NEVER_ZERO = frozenset({"image", "depth", "embedding", "classification"})
 
 
 class DeviceRun(msgspec.Struct, frozen=True):
@@ -193,6 +196,24 @@ def warm_up(profile: Profile, session: Session) -> None:
         outputs_summary(profile.output, named)
 
 
+def refuse_zeros(profile: Profile, session: Session) -> None:
+    """Raise WorkerFault where the watched output is zero everywhere, also for a random input.
+
+    A failed create that a layer above took for a success answers so (tfl_delegate.cpp, SDK 11.1). Kinds that may answer
+    a random input with nothing but zeros, such as no detections, are left to the acceptance.
+    """
+    if profile.output.kind not in NEVER_ZERO:
+        return
+    _, outputs = timed_run(session, {spec.name: random_tensor(spec) for spec in session.inputs})
+    watched = next(a for spec, a in zip(session.outputs, outputs, strict=True) if spec.name == profile.output.name)
+    if not np.any(watched):
+        raise WorkerFault(
+            FailureKind.NOT_OFFLOADED,
+            f"the accelerator did not compute: {profile.output.name} is zero everywhere, also for a random input",
+            "read the worker's log and the remote log for the create that failed; each further try leaks C7x memory",
+        )
+
+
 def body(channel: Channel[PipelineCommand]) -> None:
     start: StartPipeline = first_command(channel, StartPipeline)
     with device_session(start.profile, start.module, 0) as session:
@@ -200,6 +221,7 @@ def body(channel: Channel[PipelineCommand]) -> None:
         channel.send(SessionOpened())
         warm_up(start.profile, session)
         offload = proven_offload(session)
+        refuse_zeros(start.profile, session)
         ring = RingSpec(start.sample_slots, sample_layout(session.inputs, session.outputs).nbytes)
         try:
             samples = Ring.create(ring, "tidegauge-samples")

@@ -65,6 +65,15 @@ def known_dtype(name: str, dtype: str) -> str:
     return dtype
 
 
+def random_tensor(spec: TensorSpec) -> Array:
+    """Every code of an integer type, values of a normalised picture in a float one; the same at each call."""
+    random, kind = np.random.default_rng(1), np.dtype(spec.dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return random.integers(limits.min, limits.max, spec.shape, kind, endpoint=True)
+    return random.uniform(-1, 1, spec.shape).astype(kind)
+
+
 def model_path(profile: Profile) -> Path:
     """The model file. Raises RuntimeFault where there is none."""
     path = Path(profile.model)

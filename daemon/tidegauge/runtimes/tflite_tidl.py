@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegauge.profile import Profile
 from tidegauge.runtimes import artifact_folder, tflite_specs
-from tidegauge.runtimes.checks import checked_inputs, checked_outputs, model_path
+from tidegauge.runtimes.checks import checked_inputs, checked_outputs, model_path, random_tensor
 from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.runtimes.loading import attribute, exceptions_of, is_virtual, load_module
 from tidegauge.runtimes.session import Array, Offload
@@ -85,7 +85,7 @@ class TfliteTidlSession:
         operators = [str(operator["op_name"]) for operator in interpreter._get_ops_details()]
         proof = offload.prove_tflite(operators, self.benchmark(), virtual=self._virtual)
         if not self._answered:
-            self.run({spec.name: _random(spec) for spec in self.inputs})
+            self.run({spec.name: random_tensor(spec) for spec in self.inputs})
         if not self._answered:
             raise NotOffloaded("not offloaded: every output is zero, also for a random input", _LOG)
         return proof
@@ -120,12 +120,3 @@ class TfliteTidlSession:
         except self._faults as error:
             raise RuntimeFault(f"TIDL can't open {path}: {error}", _LOG) from error
         return interpreter
-
-
-def _random(spec: TensorSpec) -> Array:
-    """Every code of an integer type, values of a normalised picture in a float one; the same at each call."""
-    random, kind = np.random.default_rng(1), np.dtype(spec.dtype)
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        return random.integers(limits.min, limits.max, spec.shape, kind, endpoint=True)
-    return random.uniform(-1, 1, spec.shape).astype(kind)

@@ -12,11 +12,13 @@ from tidegauge.agent import last_words
 from tidegauge.agent.completeness import judge, predicted_bytes
 from tidegauge.agent.config import SupervisionConfig
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
+from tidegauge.agent.last_words import LastWords
 from tidegauge.agent.latency import WINDOW, SlowWatch
 from tidegauge.agent.limits import in_quiet_hours
 from tidegauge.clocks import Monotonic
 from tidegauge.exitcodes import MEANINGS, ExitCode
 from tidegauge.metrics import REFUSALS, RESTART_REASONS
+from tidegauge.tidl.log_causes import LogCause
 from tidegauge.tidl.tensor_table import TensorInfo
 
 NOW = Monotonic(1000.0)
@@ -68,6 +70,31 @@ class TestLadder:
         assert isinstance(found, GiveUp)
         assert "supervision.restarts_per_day" in found.sentence
 
+    def test_the_core_is_restarted_once_until_a_run_is_completed(self) -> None:
+        ladder = Ladder(CONFIG)
+        ladder.hung()
+        first = ladder.ended(True, NOW, 1)
+        assert isinstance(first, GiveUp) and first.core
+        ladder.core_restarted()
+        assert ladder.suspect
+        second = ladder.ended(True, NOW, 2)
+        assert isinstance(second, GiveUp) and not second.core
+        assert "its core was restarted" in second.sentence
+        ladder.proven(NOW)
+        ladder.paused()
+        ladder.hung()
+        third = ladder.ended(True, NOW, 3)
+        assert isinstance(third, GiveUp) and third.core
+
+    def test_no_restart_of_the_core_where_the_cpu_ran_the_model_or_the_day_is_over(self) -> None:
+        ladder = Ladder(CONFIG)
+        found = [ladder.ended(False, NOW, n, offloaded=False) for n in (1, 2, 3)][-1]
+        assert isinstance(found, GiveUp) and not found.core
+        ladder.forgive()
+        ladder.proven(NOW)
+        bound = ladder.ended(False, NOW, 10)
+        assert isinstance(bound, GiveUp) and not bound.core
+
     def test_a_person_starts_it_anew(self) -> None:
         ladder = Ladder(CONFIG)
         ladder.hung()
@@ -109,23 +136,46 @@ class TestSlow:
 
 
 class TestLastWords:
-    def test_only_what_is_new_and_only_the_last(self, tmp_path: Path) -> None:
+    def test_only_what_is_new_and_only_the_last_layer(self, tmp_path: Path) -> None:
         log = tmp_path / "pipeline.log"
         log.write_text("[C7x_1 ] 1.000000 s: Processing Layer # -    9\n")
         follower = last_words.Follower((log, tmp_path / "nowhere"))
-        assert follower.last_layer() is None
+        assert last_words.last_words(follower.heard(), {}) == LastWords()
         with log.open("a") as file:
             file.write(
                 "[C7x_1 ] 2.000000 s: Processing Layer # -    1\n[C7x_1 ] Processing Layer # -   17\nEnd of Layer\n"
             )
-        assert follower.last_layer() == 17
+        words = last_words.last_words(follower.heard(), {17: "/conv"})
+        assert words.layer == 17
+        assert words.sentence == "the last layer it began was 17 (`/conv`)"
 
     def test_a_log_that_was_replaced_is_all_new(self, tmp_path: Path) -> None:
         log = tmp_path / "remote.log"
         log.write_text("x" * 1000)
         follower = last_words.Follower((log,))
         log.write_text("Processing Layer # -    4\n")
-        assert follower.last_layer() == 4
+        assert last_words.last_words(follower.heard(), {}).layer == 4
+
+    def test_the_line_that_says_most_names_the_fault(self) -> None:
+        worker = (
+            "VX_ZONE_ERROR: [ownContextSendCmd:1001] Command ack message returned failure cmd_status: -1\n"
+            "VX_ZONE_ERROR: [ownNodeKernelInit:704] Target kernel, TIVX_CMD_NODE_CREATE failed for node TIDLNode\n"
+        )
+        remote = "[C7x_1 ] 12.000000 s:  VX_ZONE_ERROR:[x:1108] Network version - 0x20250821, Expected version - 0x1\n"
+        assert last_words.last_words([worker], {}).cause == "create_failed"
+        words = last_words.last_words([worker, remote], {})
+        assert words.cause == "network_version"
+        assert words.cure == LogCause.NETWORK_VERSION.cure
+        assert "Network version - 0x20250821" in words.line
+        assert words.sentence.startswith("TIDL says network_version (`")
+
+    def test_what_ends_no_worker_is_not_its_cause(self) -> None:
+        assert last_words.last_words(["Invalid Layer Name  /conv1\n"], {}) == LastWords()
+
+    @given(st.lists(st.text(max_size=400), max_size=3))
+    @settings(max_examples=60, deadline=None)
+    def test_any_text_is_a_log(self, texts: list[str]) -> None:
+        last_words.last_words(texts, {})
 
     def test_names_come_from_the_compile_where_it_was_copied_along(self, tmp_path: Path) -> None:
         assert last_words.names(tmp_path) == {}
