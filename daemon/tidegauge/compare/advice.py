@@ -49,10 +49,10 @@ def advise(
     `layer`: the ONNX name of its output, as TIDL's lists want it. `fused`: output names of all ONNX nodes in it; to
     deny a fused layer, each of them must be denied. `together`: what must change its precision with it.
     """
-    if operators == ("Input",) or layer.endswith("_netFormat"):
-        return _input(detail)
     if cause in ("saturation_low", "saturation_high"):
         return _wider_range(layer)
+    if operators == ("Input",) or layer.endswith("_netFormat"):
+        return _input(detail)
     if cause == "coarse_step" and bits == 8:
         return (wide(layer, together), *_alternative(cpu(layer, operators, fused, "its step is too coarse")))
     words = {
@@ -82,7 +82,6 @@ def _wider_range(layer: str) -> tuple[Advice, ...]:
     return (
         Advice(FRAMES, "50", f"calibrate with frames that drive {layer} as far as the captured input does"),
         Advice("accuracy_level", "1", "the level that uses calibration frames"),
-        Advice(ITERATIONS, "25", "TI's own advice for a range that is too narrow"),
         Advice(
             "", "", "put frames like the captured one among those of the calibration: more of the same change nothing"
         ),

@@ -8,6 +8,7 @@ Less than 40 % is "unknown": no cause is better than a wrong one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def find_cause(case: Evidence) -> Cause:
     side = _other_side(case)
     if side is not None:
         return side
-    values = [found for test in (*_VALUES, *MOVED) if (found := test(case)) is not None]
+    # A fault behind a healthy layer acts on rounded values, one inside it on those before rounding.
+    cases = [case, _rounded(case)] if case.exact else [case]
+    values = [found for each in cases for test in (*_VALUES, *MOVED) if (found := test(each)) is not None]
     places = [found for test in PLACES if (found := test(case)) is not None]
     value = max(values, key=_score, default=None)
     place = max(places, key=_score, default=None)
@@ -152,7 +155,7 @@ def _saturation(case: Evidence) -> Cause | None:
 def _thrown(case: Evidence, at_end: NDArray[np.bool_], end: float, sign: int) -> tuple[float, float]:
     """The share of values at an end, and how much of the error the best bound explains."""
     moved = at_end & (np.abs(case.error) > 2 * np.sqrt(max(case.floor, 0.0)))
-    if moved.sum() < 3:
+    if moved.sum() < (1 if case.exact else 3):
         return 0.0, 0.0
     signed = sign * case.local
     bounds = {float(np.quantile(signed[moved], q)) for q in (0.0, 0.01, 0.05)}
@@ -160,18 +163,23 @@ def _thrown(case: Evidence, at_end: NDArray[np.bool_], end: float, sign: int) ->
     return float(at_end.mean()), best
 
 
+#: Codes that lie on a coarser grid by chance do so with a probability of 2 to the minus this.
+_NO_CHANCE = 40
+
+
 def _coarse_step(case: Evidence) -> Cause | None:
     if not case.encoding.integer:
         return None
     used, counts = np.unique(case.codes, return_counts=True)
-    if used.size < 3 or case.codes.size < 64:
+    if used.size < 2:
         return None
     used = used.astype(np.int64)
     base = int(used[np.argmax(counts)])
     ends = case.encoding.code_range
     free = (used > ends[0]) & (used < ends[1])  # codes clipped to an end may be off the grid
     factor = int(np.gcd.reduce(np.abs(used[free] - base))) if free.any() else 0
-    if factor < 2:
+    others = case.codes.size - int(counts.max())
+    if factor < 2 or others * np.log2(factor) < _NO_CHANCE:
         return None
     grid = factor * case.encoding.step
     origin = (base - case.encoding.zero_point) / case.encoding.scale
@@ -214,6 +222,12 @@ def _transpose(case: Evidence) -> Cause | None:
     turned = case.local.transpose(0, 2, 1)
     prediction = turned if height == width else np.ascontiguousarray(turned).reshape(channels, height, width)
     return Cause("transpose_hw", case.explained(prediction), "height and width are swapped")
+
+
+def _rounded(case: Evidence) -> Evidence:
+    """The same with the local values as healthy codes hold them."""
+    held = case.encoding.values(case.encoding.codes(case.local))
+    return replace(case, local=held)
 
 
 def _other_side(case: Evidence) -> Cause | None:

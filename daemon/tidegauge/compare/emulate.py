@@ -22,14 +22,14 @@ from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import part_for
 from tidegauge.compare.evaluate import STATED, Evaluation, Layer
 from tidegauge.compare.model import reads
-from tidegauge.compare.weights import SCHEMES, rounded, to_scales, weight_inputs
+from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, scheme_scales, to_scales, weight_inputs
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
 
 #: What is changed about a region. exact: its float local output, neither rounded nor clipped. wide: 16 bits for output
 #: and weights, same range. params: 16-bit weights only. cpu: computed in float, then rounded as the C7x reads it back.
-#: range: a code range as wide as the values of this input.
+#: range: a code range wide enough for the float values of this input, with a step to match.
 Change = Literal["exact", "wide", "params", "cpu", "range"]
 
 #: Finer than any code by this factor is as good as float, and still exact in float32.
@@ -66,6 +66,7 @@ class Emulator:
             )
         except _FAILURES as error:
             raise TidegaugeError(f"the network can't be emulated as a whole: {error}") from error
+        self._live: dict[str, tuple[float, float]] = {}
         self._takes = {item.name for item in self._session.get_inputs()}
         self._takes |= {item.name for item in self._session.get_overridable_initializers()}
 
@@ -103,8 +104,20 @@ class Emulator:
         elif change == "wide" and np.dtype(layer.encoding.dtype).itemsize == 1:
             scale, low, high = scale * _WIDE, low * _WIDE, high * _WIDE
         elif change == "range":
-            low, high = -math.inf, math.inf
+            scale /= self._widening(name)
         return feeds | _constants(name, scale, low, high)
+
+    def _widening(self, name: str) -> float:
+        """How much wider the code range of a tensor must be for the float run of this input."""
+        if not self._live:
+            for values in self._work.reference.walk():
+                ends = {key: (float(value.min()), float(value.max())) for key, value in values.items() if value.size}
+                self._live.update(ends)
+        encoding = self._work.by_twin[name].encoding
+        if encoding is None or name not in self._live:
+            return 1.0
+        pairs = zip(self._live[name], encoding.value_range, strict=True)
+        return max([1.0, *(live / end for live, end in pairs if end != 0)])
 
 
 def recorded_error(work: Evaluation, layer: Layer, local: Array) -> Array:
@@ -118,13 +131,28 @@ def device_weights(work: Evaluation, layer: Layer, subgraphs: Mapping[str, Subgr
     if part is None or layer.weights in ("none", "float"):
         return {}
     model = work.reference.model
-    weights = weight_inputs(model, part.nodes)
-    if layer.weights == STATED:
-        known = subgraphs[layer.tensor.subgraph].weights[layer.tensor.name]
-        ((weight, axis),) = weights.items()
-        return {weight: to_scales(model.weights[weight], axis, np.asarray(known.scales, np.float64), known.bits)}
-    scheme = next(scheme for scheme in SCHEMES if scheme.name == layer.weights)
-    return rounded(model, weights, scheme)
+    held: dict[str, Array] = {}
+    for weight, axis in weight_inputs(model, part.nodes).items():
+        value = model.weights[weight]
+        if layer.weights == STATED:
+            known = subgraphs[layer.tensor.subgraph].weights[layer.tensor.name]
+            scales, bits = np.asarray(known.scales, np.float64), known.bits
+        else:
+            scheme = next(scheme for scheme in SCHEMES if scheme.name == layer.weights)
+            scales, bits = scheme_scales(value, axis, scheme), scheme.bits
+        held[weight] = to_scales(value, axis, scales, bits)
+        held |= _bias(work, weight, scales)
+    return held
+
+
+def _bias(work: Evaluation, weight: str, scales: Array) -> dict[str, Array]:
+    """The bias beside these weights, in units of the accumulator, where they are known."""
+    model = work.reference.model
+    found = bias_of(model, weight)
+    layer = work.by_twin.get(found[0]) if found is not None else None
+    if found is None or layer is None or layer.encoding is None or not layer.encoding.integer:
+        return {}
+    return {found[1]: round_bias(model.weights[found[1]], scales * layer.encoding.scale)}
 
 
 def _rounds(work: Evaluation, layer: Layer) -> bool:
@@ -144,7 +172,7 @@ def _bounds(layer: Layer) -> tuple[float, float, float]:
 
 
 def _constants(name: str, scale: float, low: float, high: float) -> dict[str, Array]:
-    values = {"scale": scale, "low": low, "high": high}
+    values = {"step": 1.0 / scale, "low": low, "high": high}
     return {f"{name}::{word}": np.asarray(value, np.float32) for word, value in values.items()}
 
 
@@ -198,14 +226,14 @@ def _rounding(layer: Layer, name: str, error: Array | None, defaults: dict[str, 
 
 def _codes(source: str, name: str) -> list[Any]:
     steps = [
-        ("Mul", [source, f"{name}::scale"]),
+        ("Div", [source, f"{name}::step"]),
         ("Round", []),
         ("Clip", [f"{name}::low", f"{name}::high"]),
-        ("Div", [f"{name}::scale"]),
+        ("Mul", [f"{name}::step"]),
     ]
     nodes, value = [], ""
     for op, inputs in steps:
-        output = name if op == "Div" else f"{name}::{op}"
+        output = name if op == "Mul" else f"{name}::{op}"
         nodes.append(helper.make_node(op, [*([value] if value else []), *inputs], [output]))
         value = output
     return nodes

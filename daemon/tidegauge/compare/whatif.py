@@ -22,7 +22,7 @@ from tidegauge.compare.culprits import Suspect
 from tidegauge.compare.emulate import Change, Emulator, recorded_error
 from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.model import NET_FORMAT, ORIGINAL
-from tidegauge.compare.types import Advice, Culprit, Cure, CureStep, Finding, WhatIf
+from tidegauge.compare.types import Advice, CauseName, Culprit, Cure, CureStep, Finding, WhatIf
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
@@ -33,6 +33,12 @@ MOST_CULPRITS, MOST_REGIONS = 8, 96
 POOR_DB, DEFAULT_TARGET_DB = 20.0, 30.0
 #: The emulation must give the device's error to within this factor, else its figures are marked.
 FAITHFUL = 1.2
+#: A change that lowers the output's error energy by less than this share gains nothing.
+_NOTHING = 0.02
+#: Fewer values than this share beyond the code range: it is not the range that cuts the others off.
+_BEYOND = 1e-3
+#: An input this many times its calibrated range is no brighter picture but another scale.
+_OTHER_SCALE = 8.0
 
 _CHANGES: dict[str, Change] = {
     options.OUTPUT_16: "wide",
@@ -110,7 +116,20 @@ def _advise(work: Evaluation, suspect: Suspect) -> tuple[Advice, ...]:
     bits = np.dtype(layer.encoding.dtype).itemsize * 8 if layer.encoding is not None else None
     together = [option_name(work.by_twin[name]) for name in wide_with(work, layer)]
     fused = fused_names(work, layer)
-    return options.advise(cause.name, option_name(layer), layer.operators, cause.detail, bits, fused, together)
+    name: CauseName = cause.name
+    if name in ("saturation_low", "saturation_high") and not _range_is_narrow(work, layer):
+        name = "unknown"
+    return options.advise(name, option_name(layer), layer.operators, cause.detail, bits, fused, together)
+
+
+def _range_is_narrow(work: Evaluation, layer: Layer) -> bool:
+    """Whether other calibration frames can help: right values go beyond the code range, and not by another scale."""
+    if layer.clipped_share < _BEYOND or layer.encoding is None:
+        return False
+    if layer.reads_input not in work.reference.inputs or layer.operators != ("Identity",):
+        return True
+    given = float(np.abs(work.reference.inputs[layer.reads_input]).max())
+    return given <= _OTHER_SCALE * max(abs(end) for end in layer.encoding.value_range)
 
 
 def worst(reference: Mapping[str, Array], outputs: Mapping[str, Array]) -> WhatIf | None:
@@ -143,9 +162,19 @@ class _Search:
         return found
 
     def changes(self, layer: Layer, change: Change) -> dict[str, Change]:
-        """A layer's change with those that it brings along."""
-        others = wide_with(self.work, layer) if change == "wide" else ()
-        return {layer.twin: change} | dict.fromkeys(others, "wide")
+        """A layer's change with those that it brings along: other calibration frames change every range."""
+        if change == "range":
+            everywhere: dict[str, Change] = dict.fromkeys(self.emulator.changeable, change)
+            return everywhere
+        found: dict[str, Change] = {layer.twin: change}
+        if change == "wide":
+            found |= dict.fromkeys(wide_with(self.work, layer), change)
+        if change == "cpu":  # at either end of the network it reads, or gives, floats that are never codes
+            if layer.match.how == "original":
+                found[layer.twin] = "exact"
+            readers = [one for one in self.work.by_twin.values() if set(one.reads) & set(layer.reads)]
+            found |= {name: "exact" for name in layer.reads if name.endswith(NET_FORMAT) and readers == [layer]}
+        return found
 
 
 def _single(search: _Search, layer: Layer, advice: Sequence[Advice]) -> dict[Change, WhatIf]:
@@ -173,7 +202,7 @@ def _cure(
 ) -> Cure:
     before = search.figure({})
     must = [c for s in wrong if (c := _of_culprit(search, s.layer, advice[id(s.layer)])) is not None]
-    steps = _greedy(search, must, [], before, target_db)
+    steps = _useful(search, _greedy(search, must, [], before, target_db))
     if target_db is not None and not _reached(_last(steps, before), target_db):
         taken = {step.candidate.layer.twin for step in steps}
         rest = [c for c in _of_regions(search) if c.layer.twin not in taken]
@@ -259,6 +288,23 @@ def _greedy(
     return steps
 
 
+def _useful(search: _Search, steps: list[_Step]) -> list[_Step]:
+    """Without the steps that gain nothing: a region may be wrong by less than the others round."""
+    kept = list(steps)
+    for step in reversed(steps):
+        others = [s for s in kept if s is not step]
+        all_of_them = _energy(search.figure(_together([s.candidate for s in kept])))
+        if _energy(search.figure(_together([s.candidate for s in others]))) <= (1 + _NOTHING) * all_of_them:
+            kept = others
+    return steps if len(kept) == len(steps) else _again(search, kept)
+
+
+def _again(search: _Search, steps: Sequence[_Step]) -> list[_Step]:
+    """The figures of fewer steps."""
+    taken = [step.candidate for step in steps]
+    return [_Step(one, search.figure(_together(taken[: number + 1]))) for number, one in enumerate(taken)]
+
+
 def _leave_out(
     search: _Search, candidates: Sequence[_Candidate], fixed: Sequence[_Candidate], target_db: float
 ) -> list[_Candidate]:
@@ -295,10 +341,7 @@ def _pruned(search: _Search, steps: list[_Step], before: WhatIf, target_db: floa
         others = [s for s in kept if s is not step]
         if _reached(search.figure(_together([s.candidate for s in others])), target_db):
             kept = others
-    if len(kept) == len(steps):
-        return steps
-    taken = [step.candidate for step in kept]
-    return [_Step(one, search.figure(_together(taken[: number + 1]))) for number, one in enumerate(taken)]
+    return steps if len(kept) == len(steps) else _again(search, kept)
 
 
 def _together(candidates: Sequence[_Candidate]) -> dict[str, Change]:
