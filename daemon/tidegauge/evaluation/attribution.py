@@ -19,6 +19,7 @@ from tidegauge.evaluation.comparison import wilson
 from tidegauge.evaluation.corpus import (
     CAMERA_SHARE,
     CLEAR_PSI,
+    FULL,
     LOSS_ABOVE,
     QUICK,
     Group,
@@ -55,10 +56,11 @@ class Part(NamedTuple):
 
 
 def parts(quick: bool, seed: int, freeze: Freeze) -> list[Part]:
-    """The enhancer's runs take a hundred times as long as the classifier's."""
-    sizes = QUICK if quick else Sizes()
-    count = {"enhancer": 1 if quick else 4, "classifier": 1}
-    return [Part(name, sizes, seed, part, count[name], freeze) for name in models() for part in range(count[name])]
+    """The enhancer's cases in several parts, so that no process works alone in the end."""
+    sizes, count = (QUICK if quick else FULL), {"enhancer": 1 if quick else 3, "classifier": 1}
+    return [
+        Part(name, sizes[name], seed, part, count[name], freeze) for name in models() for part in range(count[name])
+    ]
 
 
 def measure(part: Part) -> list[Outcome]:

@@ -18,7 +18,7 @@ from tidegauge.detectors.acceptance import AcceptanceRules, Accepted, Rejected, 
 from tidegauge.evaluation.attribution import rate
 from tidegauge.evaluation.corpus import draw_fault
 from tidegauge.evaluation.figures import Figure, Report
-from tidegauge.evaluation.healthy import M0
+from tidegauge.evaluation.healthy import FEW_SCENES, M0
 from tidegauge.evaluation.healthy import accept as accept_stream
 from tidegauge.evaluation.pairs import FIRST_ACCEPTANCE, FIRST_WATCH, Device, Pair, models
 from tidegauge.evaluation.stack import Meter, accept
@@ -40,13 +40,15 @@ class Sizes(msgspec.Struct, frozen=True):
 
     faults: dict[str, int]
     healthy: dict[str, int]
-    upgrades: int
+    upgrades: dict[str, int]
     streams: int
     samples: int = 120
 
 
-FULL = Sizes({"enhancer": 3, "classifier": 6}, {"enhancer": 20, "classifier": 130}, 6, 100)
-QUICK = Sizes({"enhancer": 1, "classifier": 1}, {"enhancer": 1, "classifier": 10}, 1, 10)
+FULL = Sizes(
+    {"enhancer": 2, "classifier": 6}, {"enhancer": 12, "classifier": 130}, {"enhancer": 2, "classifier": 6}, 60
+)
+QUICK = Sizes({"enhancer": 1, "classifier": 1}, {"enhancer": 1, "classifier": 10}, {"enhancer": 1, "classifier": 1}, 5)
 
 
 class Outcome(NamedTuple):
@@ -132,7 +134,7 @@ def upgrades(pair: Pair, sizes: Sizes, folder: Path, part: Part) -> tuple[list[U
     if isinstance(before, Rejected):
         raise ValueError(f"the healthy {part.model} was not accepted: {before.reason}")
     costly, free = [], []
-    for number in range(sizes.upgrades):
+    for number in range(sizes.upgrades[part.model]):
         start = FIRST_ACCEPTANCE + (number + 1) * 10 * sizes.samples
         fault = costing(pair, COST, up=bool(number % 2))
         costly.append(upgraded(pair, pair.device([fault]), before, sizes, start))
@@ -183,7 +185,7 @@ def evaluate(quick: bool, seed: int, jobs: int = 0, progress: Callable[[str], No
     found: list[Measured] = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=context) as pool:
-        streams = [pool.submit(stream_upgrades, kind, sizes.streams, seed) for kind in makers(M0)]
+        streams = [pool.submit(stream_upgrades, kind, sizes.streams, seed) for kind in makers(M0) if kind != FEW_SCENES]
         for part, measured in zip(chosen, pool.map(measure, chosen), strict=True):
             found.append(measured)
             wrong = [f"{o.fault} (loss {o.loss:.3f}, symptom in {o.worst:.0%})" for o in measured.faults if missed(o)]
@@ -212,10 +214,10 @@ def figures(found: Sequence[Measured]) -> list[Figure]:
     for words, kind, goal in (("costs 0.05", "costly", NAMED_GOAL), ("costs nothing", "free", None)):
         every = [each for measured in found for each in getattr(measured, kind)]
         named = rate("upgrades on the virtual board", f"{words}: named", [each.named for each in every], goal)
-        cost = f"cost {min(e.cost for e in every):.3f} to {max(e.cost for e in every):.3f}"
-        if goal is None:
-            named = msgspec.structs.replace(named, goal=0.0, relation="<=")
-        result.append(msgspec.structs.replace(named, note=f"{cost}; {named.note}"))
+        costs = [each.cost for each in every]
+        cost = f"cost {min(costs):.3f} to {max(costs):.3f}; " if costs else ""
+        named = msgspec.structs.replace(named, note=f"{cost}{named.note}")
+        result.append(named if goal else msgspec.structs.replace(named, goal=0.0, relation="<="))
     return result
 
 
