@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,6 +50,7 @@ def answer(
         tuple(worth.complete(s, naming.describe(s, rank, index[id(s.layer)])) for rank, s in enumerate(found, 1))
         for found in (wrong, harmless)
     )
+    named, recovered = (tuple(_estimated(work, culprit) for culprit in found) for found in (named, recovered))
     results = _output_results(work, outputs)
     uses = [range_use(layer) for layer in work.layers]
     notes = [Finding("names_renumbered", "warning", note) for note in matched.notes]
@@ -80,6 +82,17 @@ def answer(
         cure=worth.cure,
         threshold=threshold,
     )
+
+
+def _estimated(work: Evaluation, culprit: Culprit) -> Culprit:
+    """A scale that is an estimate is said wherever something was concluded from it."""
+    layer = work.layers[culprit.index]
+    names = [layer.tensor.name] if layer.tensor.source == "estimate" else []
+    names += [work.by_twin[n].tensor.name for n in layer.reads if work.by_twin[n].tensor.source == "estimate"]
+    if not names:
+        return culprit
+    text = f"{culprit.sentence} The scale of {', '.join(names[:2])} is an estimate from the float run."
+    return msgspec.structs.replace(culprit, sentence=text)
 
 
 def _coverage(work: Evaluation, minimum: float) -> Coverage:

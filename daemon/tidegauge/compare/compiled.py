@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.tidl import elements, io_descriptor, layer_info, netlog, quant_proto, tensor_table
+from tidegauge.tidl import elements, io_descriptor, layer_info, netlog, quant_proto, svg, tensor_table
 from tidegauge.tidl.errors import FormatError
 from tidegauge.tidl.netlog import NetLayer
 from tidegauge.tidl.tensor_table import TensorInfo
@@ -33,12 +34,23 @@ class WeightScales:
     bits: int
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """How a tensor lies in the device's memory, in elements: `pad` lines and columns before the data, `pitch` from one
+    batch, dim1, dim2, channel and line to the next."""
+
+    pad: tuple[int, int]
+    pitch: tuple[int, int, int, int, int]
+
+
 @dataclass
 class Subgraph:
     """One compiled sub-graph. `expected`: data ids with a trace of their own; `names` by data id.
 
     `order`: data ids in order of execution. `edges`: what the layer of a data id reads, None without a netLog;
     `incomplete`: data ids of layers that read more than the table has room for; `layers`: the rows of the netLog.
+    `buffers`: by data id, where the svg tells them; `conflicts`, `refused`: scales that sources disagree about, and
+    scales that no tensor can have.
     """
 
     name: str
@@ -53,6 +65,8 @@ class Subgraph:
     edges: dict[int, tuple[int, ...]] | None = None
     incomplete: frozenset[int] = frozenset()
     layers: tuple[NetLayer, ...] = ()
+    buffers: dict[int, Buffer] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
     def info(self, data_id: int) -> TensorInfo | None:
         """The table's row of a data id."""
@@ -95,8 +109,11 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
     rows = _parse(folder / f"{name}{_LAYER_INFO}", layer_info.parse) or ()
     net = _parse(folder / f"{name}{_NET_LOG}", netlog.parse)
     picture: tuple[TensorInfo, ...] = ()
+    drawn: tuple[svg.SvgLayer, ...] = ()
     for suffix in (".svg", ".html"):
-        picture = picture or _parse(folder / f"{name}{_NET}{suffix}", tensor_table.from_svg) or ()
+        path = folder / f"{name}{_NET}{suffix}"
+        drawn = drawn or _parse(path, svg.parse) or ()
+        picture = picture or _parse(path, tensor_table.from_svg) or ()
     proto_layers = _proto(folder) if single else ()
     proto = tensor_table.from_quant_proto(proto_layers[1]) if proto_layers else ()
     io = _io(folder, name)
@@ -118,11 +135,34 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
     found.expected = tuple(sorted(i for i, kind in known.items() if kind != "TIDL_DataLayer"))
     found.weights = _weights(proto_layers[0]) if proto_layers else {}
     found.net_sha256 = _net_hash(folder, name)
-    found.conflicts = tuple(
-        f"{d.name or d.data_id}: scale {d.first:g} in the svg, {d.second:g} in the quantisation proto"
-        for d in tensor_table.disagreements(picture, proto)
-    )
+    sources = {"svg": picture, "quantisation proto": proto, "io descriptor": io, "C7x's log": log}
+    found.conflicts = _conflicts(sources, found.names)
+    found.refused = _refused(sources, found.names)
+    for drawing in drawn:
+        for output in drawing.outputs:
+            if len(output.pitch) == 5:
+                found.buffers[output.data_id] = Buffer(output.pad, output.pitch[:5])
     return found
+
+
+def _conflicts(sources: dict[str, tuple[TensorInfo, ...]], names: dict[int, str]) -> tuple[str, ...]:
+    """Every pair of sources that tell different scales for one tensor."""
+    found = []
+    for (first, ours), (second, theirs) in combinations(sources.items(), 2):
+        for each in tensor_table.disagreements(ours, theirs):
+            name = each.name or names.get(each.data_id or -1) or str(each.data_id)
+            found.append(f"{name}: scale {each.first:g} in the {first}, {each.second:g} in the {second}")
+    return tuple(found)
+
+
+def _refused(sources: dict[str, tuple[TensorInfo, ...]], names: dict[int, str]) -> tuple[str, ...]:
+    """Scales that no tensor can have (0, negative, not a number, absurdly large), by tensor and source."""
+    return tuple(
+        f"{info.name or names.get(info.data_id or -1) or info.data_id}: {info.problem} in the {source}"
+        for source, table in sources.items()
+        for info in table
+        if info.scale is None and info.problem.startswith("scale ")
+    )
 
 
 def _edges(found: Subgraph, net: netlog.NetLog) -> None:

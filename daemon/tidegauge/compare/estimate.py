@@ -65,7 +65,7 @@ def _zero_from_range(tensor: DeviceTensor) -> None:
 def _fit(tensor: DeviceTensor, value: Array) -> None:
     data = tensor.read() if tensor.read is not None else b""
     width = tensor.size // tensor.count
-    signs = [tensor.dtype] if tensor.dtype is not None else ["uint8", "int8"] if width == 1 else ["uint16", "int16"]
+    signs = [tensor.dtype] if tensor.dtype is not None else [f"uint{8 * width}", f"int{8 * width}"]
     read = {dtype: np.frombuffer(data, np.dtype(dtype).newbyteorder("<")) for dtype in signs}
     # Of the wrong sign, half the codes may fit perfectly: choose by all of them.
     dtype = max(read, key=lambda name: _correlation(read[name], value))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import Rounding
 from tidegauge.compare.distributions import histogram, profiles
+from tidegauge.compare.layout import arrange, told_otherwise
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
 from tidegauge.compare.oracle import Codes, examine, examine_floats
@@ -29,6 +30,8 @@ EXPLAINS = 1.5
 #: The label of the weights that the compile's tables tell, and how much larger an error they may leave than float ones.
 STATED = "as compiled"
 _STATED = 1.05
+#: Below this cosine the bytes of a trace may lie in another order than its dims say.
+_STRANGE = 0.9
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
 
@@ -54,6 +57,8 @@ class Layer:
     oracle: Codes | None = None
     unexplained: float = 0.0
     weight_noise: float = 0.0
+    layout: str | None = None
+    laid_otherwise: str | None = None
     clipped_share: float = 0.0
     clipping: float = 0.0
     float_clipped: float = 0.0
@@ -188,6 +193,8 @@ def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
     if encoding is None:
         return
     if not _same_shape(value.shape, tensor.dims):
+        layer.layout = arrange(tensor, value)
+    if not _same_shape(value.shape, tensor.dims):
         layer.status = "shape_mismatch"
         layer.reason = f"the trace has dims {list(tensor.dims)}, the model's tensor {list(value.shape)}"
         _drop(work, layer)
@@ -207,6 +214,8 @@ def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
     layer.cumulative = metrics(sums, encoding, noise_floor(encoding, rms))
     layer.float_clipped = _clipping(encoding, _float32(value), 1.0)[0]
     _flatness(layer, codes, sums, encoding)
+    if layer.cumulative.cosine is not None and layer.cumulative.cosine < _STRANGE:
+        layer.laid_otherwise = told_otherwise(tensor, value)
 
 
 def _drop(work: Evaluation, layer: Layer) -> None:
@@ -297,8 +306,13 @@ def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgr
     for name in names:
         layer = work.by_twin[name]
         _oracle(work, layer, best[name])
-        if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+        if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS and not _apart(layer):
             layer.scheme = None  # only a suspect is looked at again
+
+
+def _apart(layer: Layer) -> bool:
+    """Whether any code lies further from the computed value than rounding explains."""
+    return layer.oracle is not None and any(layer.oracle.beyond)
 
 
 def _candidates(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidegauge.compare.culprits import FAULTY
 from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
+from tidegauge.compare.layout import PROMISED
 from tidegauge.compare.load import Source
 from tidegauge.compare.types import Culprit, Finding, OutputResult
 
@@ -28,6 +29,7 @@ def find_findings(
         *_inputs(work),
         *_diffuse(culprits, outputs),
         *_unusable(work),
+        *_layouts(work),
         *_rounding(work),
         *_scales(work),
         *_model(work),
@@ -97,6 +99,21 @@ def _unusable(work: Evaluation) -> Iterator[Finding]:
         if layers:
             listed = ", ".join(layers[:5]) + (", …" if len(layers) > 5 else "")
             yield Finding(status, "warning", f"{len(layers)} traced tensors are {status.replace('_', ' ')}: {listed}.")
+
+
+def _layouts(work: Evaluation) -> Iterator[Finding]:
+    """Other layouts than the documents promise: those that were read as they fit, and those that were not."""
+    for layer in work.layers:
+        name = layer.tensor.name
+        if layer.layout is not None and (layer.tensor.kind, layer.layout) != PROMISED:
+            text = f"The trace of {name} is laid out as {layer.layout}, which no document promises; it was read so."
+            yield Finding("layout", "warning", text, name)
+        if layer.laid_otherwise is not None:
+            text = (
+                f"The bytes of {name} fit the float model as {layer.laid_otherwise}, not as its dims say; it counts as "
+                "wrong, since that is what the next layer reads."
+            )
+            yield Finding("layout", "warning", text, name)
 
 
 def _rounding(work: Evaluation) -> Iterator[Finding]:

@@ -101,7 +101,9 @@ def device_graph(subgraph: Subgraph) -> list[Node]:
     for layer in _sorted(rows):
         inputs = tuple(device_key(subgraph.name, i) for i in layer.inputs)
         for data_id in layer.outputs:
-            shape = squeezed(layer.output_dims) if len(layer.outputs) == 1 else None
+            # A data-convert layer may change the layout, and several outputs share one row.
+            plain = len(layer.outputs) == 1 and layer.kind != "TIDL_DataConvertLayer"
+            shape = squeezed(layer.output_dims) if plain else None
             key, output = device_key(subgraph.name, data_id), data_id in read_by_sink
             nodes.append(Node(key, kind_family(layer.kind), inputs, shape, output))
     return nodes

@@ -34,7 +34,9 @@ class Model:
     """A flat list of nodes in topological order. `weights`: initialisers by name. `inputs`, `outputs`: names.
 
     `input_shapes`, `shapes` (of all tensors whose shape inference tells): 0 for a dimension that is not fixed.
-    `subnormal`: how many weights were below the smallest normal float32 and are now zero.
+    `nhwc`: shapes of inputs that are recorded so, though held as NCHW here; `codes`: scale and zero point of inputs
+    that are recorded as codes (`value = (code - zero_point) · scale`). `subnormal`: how many weights were below the
+    smallest normal float32 and are now zero.
     """
 
     nodes: list[Any]
@@ -48,6 +50,8 @@ class Model:
     input_types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     producer: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    nhwc: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    codes: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.index()

@@ -22,6 +22,9 @@ from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches, match_tensors
 from tidegauge.compare.model import Model, fold_batch_norms, load_model
 from tidegauge.compare.reference import GROUP_BYTES, Reference
+from tidegauge.compare.tflite_check import check_tflite
+from tidegauge.compare.tflite_file import is_tflite
+from tidegauge.compare.tflite_model import load_tflite
 from tidegauge.compare.tolerance import tolerate
 from tidegauge.compare.types import Comparison
 from tidegauge.compare.whatif import study
@@ -52,11 +55,17 @@ def compare(
     began = time.monotonic()
     if baseline is not None and baseline.model_sha256 != hashlib.sha256(source.model).hexdigest():
         raise TidegaugeError("the baseline is of another model", "make one with --write-baseline from a healthy run")
-    model = load_model(source.model, source.model_name, source.model_folder)
+    tflite = is_tflite(source.model)
+    if tflite:
+        model = load_tflite(source.model, source.model_name)
+    else:
+        model = load_model(source.model, source.model_name, source.model_folder)
     if not source.tensors:
         raise TidegaugeError(f"{source.subject.source} holds no traces", "capture again at debug_level 3")
     source.tensors = codes_of_floats(source.tensors)
     inputs = _bind_inputs(model, source.inputs)
+    if tflite:
+        source.findings = [*source.findings, *check_tflite(source.model, source.model_name, model, inputs)]
     matched = _matches(model, inputs, source)
     matches = matched.found
     fold_batch_norms(model, [m.tensor for m in matches if m.tensor is not None])
@@ -119,6 +128,8 @@ def _bind_inputs(model: Model, recorded: Mapping[str, Array]) -> dict[str, Array
 
 def _fit(model: Model, name: str, value: Array) -> Array:
     shape, dtype = model.input_shapes[name], model.input_types[name]
+    if name in model.nhwc and value.size == math.prod(model.nhwc[name]):
+        value = value.reshape(model.nhwc[name]).transpose(0, 3, 1, 2)
     fixed = [n for n in shape if n > 0]
     if len(fixed) == len(shape):
         if value.size != math.prod(shape):
@@ -127,6 +138,9 @@ def _fit(model: Model, name: str, value: Array) -> Array:
                 "give the tensor that was fed to the device",
             )
         value = value.reshape(shape)
+    if name in model.codes and value.dtype.kind in "iu":
+        scale, zero = model.codes[name]
+        value = (value.astype(np.float32) - zero) * np.float32(scale)
     if not np.isfinite(value.astype(np.float64)).all():
         raise TidegaugeError(f"the input tensor {name} holds values that are not finite", "capture another frame")
     return np.ascontiguousarray(value.astype(dtype, copy=False))
@@ -139,5 +153,6 @@ def _device_outputs(work: Evaluation, recorded: Mapping[str, Array]) -> dict[str
         if name in work.by_twin:
             found[name] = work.reference.feed(name)
         elif name in recorded:
-            found[name] = recorded[name]
+            value = recorded[name]
+            found[name] = value.transpose(0, 3, 1, 2) if work.reference.model.nhwc and value.ndim == 4 else value
     return found

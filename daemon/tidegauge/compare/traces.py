@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare.compiled import Subgraph
+from tidegauge.compare.compiled import Buffer, Subgraph
 from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.types import Finding, ScaleSource, Status
 from tidegauge.errors import TidegaugeError
@@ -27,7 +27,8 @@ class DeviceTensor:
     """A traced tensor of the device. `read` gives its bytes; None where there are none. `dims` as in manifests.
 
     `dtype`, `scale`, `zero_point`: None where no table tells them; `low`, `high`: its range in calibration. `table`:
-    the codes that the tables of the compile promise where the trace holds floats, and from which source.
+    the codes that the tables of the compile promise where the trace holds floats, and from which source. `order`: of
+    the stored dims, where the trace is read in another layout than it has.
     """
 
     name: str
@@ -48,6 +49,7 @@ class DeviceTensor:
     reason: str = ""
     table: Encoding | None = None
     table_source: ScaleSource = "none"
+    order: tuple[int, ...] | None = None
 
     @property
     def count(self) -> int:
@@ -60,7 +62,17 @@ class DeviceTensor:
         codes = np.frombuffer(self.read(), np.dtype(self.dtype).newbyteorder("<"))
         if codes.size != self.count:
             raise TidegaugeError(f"{self.file} has {codes.size} elements instead of {self.count}", "copy it again")
-        return codes
+        if self.order is None:
+            return codes
+        stored = [0] * len(self.order)
+        for place, axis in enumerate(self.order):
+            stored[axis] = self.dims[place]
+        return codes.reshape(stored).transpose(self.order).reshape(-1)
+
+    def arrange(self, order: tuple[int, ...]) -> None:
+        """Read the trace with its six dims in this order from now on."""
+        self.dims = tuple(self.dims[axis] for axis in order)
+        self.order = order
 
 
 def device_tensors(
@@ -74,10 +86,15 @@ def device_tensors(
         for subgraph in subgraphs.values()
         for text in subgraph.conflicts
     ]
+    findings += [
+        Finding("absurd_scale", "warning", f"A scale is refused: {text}. The next source is taken.")
+        for subgraph in subgraphs.values()
+        for text in subgraph.refused
+    ]
     groups: dict[tuple[str, int], list[tuple[str, TraceName]]] = {}
     for file in sorted(sizes):
         parsed = trace_names.parse(file)
-        if parsed is None or parsed.kind == "padded":
+        if parsed is None:
             continue
         subgraph = _subgraph_of(parsed.subgraph, subgraphs)
         if subgraph is None:
@@ -87,6 +104,10 @@ def device_tensors(
             continue
         groups.setdefault((subgraph, parsed.data_id), []).append((file, parsed))
     tensors = []
+    sides = {bool(parsed.cpu) for files in groups.values() for _, parsed in files}
+    if len(sides) > 1:
+        text = "Traces of the board (C7x_…) and of the PC lie in one folder: the board's are compared where both are."
+        findings.append(Finding("mixed_sources", "warning", text))
     for (name, data_id), files in sorted(groups.items()):
         chosen = _choose(files, subgraphs[name].info(data_id))
         tensors.append(_tensor(subgraphs[name], data_id, chosen, sizes, readers, dtypes))
@@ -106,7 +127,8 @@ def _choose(files: list[tuple[str, TraceName]], info: TensorInfo | None) -> list
     if any(t.cpu for _, t in files):
         files = [(f, t) for f, t in files if t.cpu]
     wanted = "float" if info is not None and info.dtype == "float32" else "y"
-    return [(f, t) for f, t in files if t.kind == wanted] or files
+    whole = [(f, t) for f, t in files if t.kind != "padded"] or files
+    return [(f, t) for f, t in whole if t.kind == wanted] or whole
 
 
 def _tensor(
@@ -149,8 +171,35 @@ def _tensor(
         tensor.dtype = dtypes.get(file)
     if info is not None:
         tensor.low, tensor.high = info.minimum, info.maximum
+    _unpad(tensor, subgraph.buffers.get(data_id), parsed.kind == "padded")
     _check_size(tensor)
     return tensor
+
+
+def _unpad(tensor: DeviceTensor, buffer: Buffer | None, padded: bool) -> None:
+    """A dump of the whole buffer is read at its pitch; what the file holds besides is padding."""
+    if tensor.read is None or tensor.dtype is None or buffer is None:
+        return
+    width = np.dtype(tensor.dtype).itemsize
+    whole = _reach(tensor.dims, buffer)
+    if not (padded or tensor.size > tensor.count * width) or tensor.size < whole * width or tensor.size % width:
+        return
+    read, dtype, dims = tensor.read, np.dtype(tensor.dtype).newbyteorder("<"), tensor.dims
+
+    def cut() -> Any:
+        codes = np.frombuffer(read(), dtype)
+        strides = tuple(width * step for step in (*buffer.pitch, 1))
+        start = codes[buffer.pad[0] * buffer.pitch[4] + buffer.pad[1] :]
+        data = np.lib.stride_tricks.as_strided(start, dims, strides, writeable=False)
+        return np.ascontiguousarray(data).view(np.uint8)
+
+    tensor.read, tensor.size = cut, tensor.count * width
+
+
+def _reach(dims: tuple[int, ...], buffer: Buffer) -> int:
+    """The number of elements of a buffer up to the last one of the data."""
+    last = sum((n - 1) * step for n, step in zip(dims, (*buffer.pitch, 1), strict=True))
+    return buffer.pad[0] * buffer.pitch[4] + buffer.pad[1] + last + 1
 
 
 def _check_size(tensor: DeviceTensor) -> None:
@@ -158,7 +207,7 @@ def _check_size(tensor: DeviceTensor) -> None:
         tensor.status, tensor.reason = "missing", "its trace stayed on the board; only its fingerprint was sent"
         return
     if tensor.dtype is None:
-        if tensor.size not in (tensor.count, 2 * tensor.count):
+        if tensor.size not in (tensor.count, 2 * tensor.count, 4 * tensor.count):
             tensor.status, tensor.reason = (
                 "truncated",
                 f"{tensor.size} bytes for {tensor.count} elements of unknown type",

@@ -18,12 +18,18 @@ _TITLE = re.compile(r"<title>(Layer [^<]*)</title>")
 _HEAD = re.compile(r'Layer[ ]+(\d{1,9}):[ ]*(\w{1,100})[ ]*"([^"\n]{0,1024})"', re.ASCII)
 _OUTPUT = re.compile(r"\[(\d{1,9})\][ ]+numDim=(\d{1,2})[ ]+dims=\[([\d,]{1,99})\][ ]+elementType=(\w{1,64})", re.ASCII)
 _RANGE = re.compile(r"min/maxTensorValue=\(([^,()\n]{1,400}),([^,()\n]{1,400})\)")
+_PAD = re.compile(r"padH/W=\[(\d{1,6}),(\d{1,6})\]", re.ASCII)
+_PITCH = re.compile(r"pitch=\[([\d,]{1,120})\]", re.ASCII)
 _SCALE = re.compile(r"tensorScale=(\S{1,400})")
 _ZERO = re.compile(r"tensorZeroPoint=(-?\d{1,12})(?!\S)", re.ASCII)
 
 
 class SvgOutput(msgspec.Struct, frozen=True):
-    """One output of a layer. Dims: (batch, dim1, dim2, channels, height, width). Numbers as written; None if absent."""
+    """One output of a layer. Dims: (batch, dim1, dim2, channels, height, width). Numbers as written; None if absent.
+
+    `pad`: lines above and elements left of the data in the buffer; `pitch`: elements from one batch, dim1, dim2,
+    channel and line to the next; empty where the text has none.
+    """
 
     data_id: int
     dims: tuple[int, ...]
@@ -32,6 +38,8 @@ class SvgOutput(msgspec.Struct, frozen=True):
     maximum: str | None
     scale: str | None
     zero_point: int | None
+    pad: tuple[int, int] = (0, 0)
+    pitch: tuple[int, ...] = ()
 
 
 class SvgLayer(msgspec.Struct, frozen=True):
@@ -74,6 +82,7 @@ def _outputs(block: str) -> tuple[SvgOutput, ...]:
 
 def _output(match: re.Match[str], rest: str) -> SvgOutput:
     extent, scale, zero = _RANGE.search(rest), _SCALE.search(rest), _ZERO.search(rest)
+    pad, pitch = _PAD.search(rest), _PITCH.search(rest)
     return SvgOutput(
         data_id=int(match[1]),
         dims=_dims(match[3]),
@@ -82,6 +91,8 @@ def _output(match: re.Match[str], rest: str) -> SvgOutput:
         maximum=extent[2] if extent else None,
         scale=scale[1] if scale else None,
         zero_point=int(zero[1]) if zero else None,
+        pad=(int(pad[1]), int(pad[2])) if pad else (0, 0),
+        pitch=tuple(int(word) for word in pitch[1].split(",") if word) if pitch else (),
     )
 
 

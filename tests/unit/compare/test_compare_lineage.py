@@ -109,7 +109,7 @@ def test_a_prefix_is_a_whole_number_of_components() -> None:
     assert common_rename(["/a/m/Conv", "/a/m/Conv_1"], ["/b/m/Conv", "/b/m/Conv_1", "/b/m/Conv_10"]) == ("/a", "/b")
     assert common_rename(["Conv_1", "Conv_2"], ["Conv_11", "Conv_12"]) is None
     assert renamed([("p/a", "q/a"), ("p/b", "q/b"), ("p/c", "x")]) is None
-    assert renamed([("p/a", "q/a"), ("p/b", "q/b")]) == ("p/", "q/")
+    assert renamed([("p/a", "q/a"), ("p/b", "q/b")]) == ("p", "q")
 
 
 def test_weight_scales_say_nothing_where_they_are_not_the_models() -> None:
