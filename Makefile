@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
-.PHONY: help setup demo test test-slow check format demo-matrix lock docs dashboards
+.PHONY: board-bundle board-test help setup demo test test-slow check format demo-matrix lock docs dashboards
 BIN := .venv/bin
 
 help: ## list the commands
@@ -32,6 +32,13 @@ format: setup ## put imports and layout in order
 
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
+
+board-bundle: setup ## dist/tidegauge-VERSION-board.tar.gz: what installs on a board without a network
+	@tools/board-bundle
+
+board-test: setup ## install, boot, break, upgrade and remove it in a Debian tree with systemd (as root; JSON by ARGS="--json F")
+	@tools/servers
+	@PYTHONPATH=tests $(BIN)/python -m board.run $(ARGS)
 
 lock: ## renew the lock files (needs uv)
 	@tools/lock

@@ -1,0 +1,80 @@
+"""The units say what exit codes and notifications mean, and are walled in as far as the accelerator's stack allows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tidegauge.exitcodes import ExitCode
+
+UNITS = Path(__file__).parents[3] / "systemd"
+NAMES = ("tidegauge-agent.service", "tidegauge-collector.service", "tidegauge-remote-log.service")
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None and not os.environ.get("CI"), reason="systemd-analyze is not installed"
+)
+
+
+def read(path: Path) -> dict[str, dict[str, list[str]]]:
+    """Sections, keys, and all values of a key in order."""
+    found: dict[str, dict[str, list[str]]] = {}
+    section = ""
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(section, {}).setdefault(key, []).append(value)
+    return found
+
+
+def test_agent_is_not_restarted_where_only_a_person_can_help() -> None:
+    service = read(UNITS / "tidegauge-agent.service")["Service"]
+    assert service["RestartPreventExitStatus"] == [str(ExitCode.UNUSABLE.value)]
+    assert service["Restart"] == ["on-failure"]
+    assert service["Type"] == ["notify"]
+    assert service["WatchdogSec"] == ["60"]
+
+
+def test_reboot_is_off_unless_asked_for() -> None:
+    assert "StartLimitAction" not in (UNITS / "tidegauge-agent.service").read_text()
+    examples = {path.name for path in (UNITS / "tidegauge-agent.service.d").iterdir() if path.suffix == ".example"}
+    assert "reboot.conf.example" in examples
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", NAMES)
+def test_units_hold_no_unknown_key(name: str, tmp_path: Path) -> None:
+    text = re.sub(r"(?m)^(Exec\w+=).*$", r"\1/bin/true", (UNITS / name).read_text())
+    (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / name)], capture_output=True, text=True
+    )
+    own = [line for line in done.stderr.splitlines() if "tidegauge" in line]
+    assert not own
+
+
+@needs_systemd
+@pytest.mark.parametrize(("name", "most"), [(NAMES[0], 2.5), (NAMES[1], 2.0), (NAMES[2], 2.5)])
+def test_exposure_stays_low(name: str, most: float, tmp_path: Path) -> None:
+    """The agent's with the accelerator's drop-in, as it is installed."""
+    shutil.copytree(UNITS, tmp_path / "units")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", f"--threshold={most * 10:.0f}", "--no-pager", name],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path / "units",
+    )
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def test_rules_and_accounts_name_the_same_group() -> None:
+    assert 'GROUP="tidegauge"' in (UNITS / "udev.rules").read_text()
+    assert "u tidegauge -" in (UNITS / "sysusers.conf").read_text()
+    for name in (NAMES[0], NAMES[2]):
+        assert read(UNITS / name)["Service"]["User"] == ["tidegauge"]
