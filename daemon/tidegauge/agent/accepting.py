@@ -56,7 +56,14 @@ class Accepting:
     def forget(self) -> None:
         """No reference, no golden tensors, no samples; the next `begin` begins anew."""
         self._store.update(
-            accepted=None, accepted_at=None, contexts={}, golden=(), candidates=(), watching={}, inputs={}
+            accepted=None,
+            accepted_at=None,
+            contexts={},
+            golden=(),
+            deterministic=None,
+            candidates=(),
+            watching={},
+            inputs={},
         )
         self._golden.forget_others()
         self._journal.remove()
@@ -76,7 +83,7 @@ class Accepting:
     def freeze(self, frozen: Frozen) -> Alarm | None:
         """Make the reference durable. An alarm where it is worse than the one before the last change."""
         accepted, state = frozen.accepted, self._store.state
-        reference.save(self._store.folder, frozen.inputs)
+        self._store.disk.attempt("how inputs looked", lambda: reference.save(self._store.folder, frozen.inputs))
         self._store.update(
             accepted=accepted,
             accepted_at=stamp(),

@@ -5,6 +5,7 @@ The candidates are part of the state, so that an acceptance that goes on after a
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from tidegauge.agent.events import Evidence
@@ -34,7 +35,7 @@ def chosen(held: tuple[Candidate, ...], count: int) -> tuple[Golden, ...]:
     for each in ranked:
         different.setdefault(each.golden.sha256, each.golden)
     kept = list(different.values())[:count]
-    return tuple(Golden(i, g.sha256, g.device_digest, g.reference_digest) for i, g in enumerate(kept))
+    return tuple(msgspec.structs.replace(golden, index=index) for index, golden in enumerate(kept))
 
 
 def level(evidence: Evidence) -> float:

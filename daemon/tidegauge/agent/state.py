@@ -26,12 +26,19 @@ VERSION = 1
 
 
 class Golden(msgspec.Struct, frozen=True):
-    """A golden input tensor (by the SHA-256 of its bytes) and the answers that are right for it."""
+    """A golden input tensor (by the SHA-256 of its bytes) and the answers that are right for it.
+
+    `steady`: the device gave the same bits each time it was asked at acceptance; None where it was not asked. `low`,
+    `high`: losses against the reference that it then had.
+    """
 
     index: int
     sha256: str
     device_digest: str
     reference_digest: str
+    steady: bool | None = None
+    low: float = 0.0
+    high: float = 0.0
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -81,7 +88,8 @@ class AgentState(msgspec.Struct, frozen=True):
 
     `accepted`: the reference of all samples, `contexts` that of each light context which has one. `previous`: the
     reference before a change, to compare the new one with; `change`: what changed. `watching`: evidence by context,
-    `inputs`: windows of input drift by context. `candidates`: for the golden set, while acceptance runs.
+    `inputs`: windows of input drift by context. `deterministic`: whether the device repeats its bits, as acceptance
+    found it, None before it was asked. `candidates`: for the golden set, while acceptance runs.
 
     `restarts`: replaced generations of the pipeline worker, for the bound a day. `latency`: median seconds of a device
     run, as at first. `capturing`: id of a capture under way, empty for none.
@@ -98,6 +106,7 @@ class AgentState(msgspec.Struct, frozen=True):
     previous: Accepted | None = None
     change: str = ""
     golden: tuple[Golden, ...] = ()
+    deterministic: bool | None = None
     candidates: tuple[Candidate, ...] = ()
     watching: dict[str, StreamsState] = {}
     inputs: dict[str, DriftState] = {}

@@ -119,6 +119,7 @@ class CameraStatus(msgspec.Struct, frozen=True):
 class StatusReport(msgspec.Struct, frozen=True):
     """All of it. `holding`: a symptom or golden mismatch at this moment, which forbids `rebaseline`; else empty.
 
+    `deterministic`: whether the device repeats its bits, as acceptance found it, None before it was asked.
     `rates`: false alarms a year of each part of the stack, at most, once a reference is accepted. `judged_inputs`:
     light contexts whose inputs are looked after.
     `last_end`: how the newest worker that held a session ended out of turn, by TIDL cause and cure; empty for none.
@@ -136,6 +137,7 @@ class StatusReport(msgspec.Struct, frozen=True):
     health_sentence: str
     acceptance: AcceptanceStatus
     reference: ReferenceStatus | None
+    deterministic: bool | None
     contexts: dict[str, ContextStatus]
     judged_inputs: tuple[str, ...]
     rates: tuple[ClassRate, ...]
@@ -197,6 +199,7 @@ class Observer:
             health_sentence=health.sentence,
             acceptance=self._monitor.acceptance_status(),
             reference=self._reference(),
+            deterministic=state.deterministic,
             contexts=self._monitor.contexts(),
             judged_inputs=self._monitor.judged_inputs,
             rates=self._rates(),

@@ -151,7 +151,7 @@ class Verdicts:
     def _judge_replay(self, golden: GoldenRoundEnded, evidence: Evidence | None) -> Replay | None:
         """What the same input showed when it was run again; None where it was not."""
         replay, accepted = self._replay, self._store.state.accepted
-        if replay is None or not replay.again:
+        if replay is None or not replay.again or self._store.state.deterministic is False:
             return None
         near = accepted is not None and evidence is not None and evidence.measured.loss <= accepted.m0
         return judge_replay(replay.live, replay.again, None, near and not golden.device)

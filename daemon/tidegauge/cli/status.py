@@ -57,6 +57,8 @@ def _overview(report: StatusReport) -> Table:
     for name, share in (("20 %", "0.2"), ("50 %", "0.5")):
         if report.reference is not None:
             table.add_row(f"{name} disagreement", found_after(report.reference.hours[share], report.reference.gap))
+    if report.deterministic is False:
+        table.add_row("known answers", "the device gives other bits each time: judged by the spread acceptance saw")
     for context, status in report.contexts.items():
         table.add_row(WORDS[context], _context(status))
     if report.rates:

@@ -1,0 +1,121 @@
+"""The known-answer round: strikes, replay, and a device that does not repeat its bits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegauge.agent.bus import Bus
+from tidegauge.agent.config import GoldenConfig
+from tidegauge.agent.events import Evidence, GoldenRoundEnded
+from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.state import Golden, StateStore
+from tidegauge.detectors.acceptance import Accepted
+from tidegauge.pipeline.messages import LossMeasured
+
+ACCEPTED = Accepted(0.05, 0.01, 0.0, 0.03, 1e-4, 0.15, 1.0, 4, 0.001, 100, 1.0)
+
+
+class Shadow:
+    """Stands for both sides: gives the answers it was told to, in turn."""
+
+    def __init__(self, device: list[str], losses: list[float] | None = None, reference: str = "r") -> None:
+        self.device: Iterator[str] = cycle(device)
+        self.losses: Iterator[float] = cycle(losses or [0.01])
+        self.reference = reference
+        self.runs = 0
+
+    async def golden(self, path: Path, index: int, deadline: float) -> Evidence:
+        self.runs += 1
+        assert path.exists()
+        loss = LossMeasured(1, 0, 1, -1, index, next(self.losses), (), (), self.reference, 0.1)
+        return Evidence(loss, next(self.device), (b"i",), (b"o",), (b"o",))
+
+
+class Rounds:
+    def __init__(self, folder: Path, shadow: Shadow) -> None:
+        self.store, self.shadow = StateStore(folder), shadow
+        fakes: Any = (None, shadow)
+        self.service = GoldenService(GoldenConfig(), self.store, *fakes, Bus())
+        golden = Golden(0, "ab", "d", "r")
+        self.service.keep(golden, (b"i",))
+        self.store.update(golden=(golden,))
+
+    def one(self) -> GoldenRoundEnded:
+        return asyncio.run(self.service._round())
+
+
+def rounds(folder: Path, device: list[str], losses: list[float] | None = None, reference: str = "r") -> Rounds:
+    return Rounds(folder, Shadow(device, losses, reference))
+
+
+def test_right_answers(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    ended = found.one()
+    assert (ended.checked, ended.device, ended.reference, ended.alarms) == (1, (), (), ())
+    assert found.store.state.deterministic is True
+    before = found.shadow.runs
+    found.one()
+    assert found.shadow.runs == before + 1, "it is asked for its steadiness once"
+
+
+def test_a_single_flip_is_no_finding_and_two_are(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    found.one()
+    found.shadow.device = cycle(["x", "d"])
+    assert found.one().device == ()
+    found.shadow.device = cycle(["x"])
+    ended = found.one()
+    assert ended.device == (0,)
+    assert [alarm.detector for alarm in ended.alarms] == ["known_answer_device"]
+    assert ended.replay is not None
+    assert (ended.replay.live, ended.replay.again) == ("x", ("x",))
+
+
+def test_a_wrong_reference_is_its_own(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    found.one()
+    found.shadow.reference = "q"
+    ended = found.one()
+    assert (ended.device, ended.reference) == ((), (0,))
+
+
+def test_a_device_without_repeatable_bits_is_judged_by_its_spread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = rounds(tmp_path, ["d", "e", "f"], [0.010, 0.014, 0.011])
+    assert found.one().alarms == ()
+    assert found.store.state.deterministic is False
+    assert "other bits each time" in caplog.text
+    assert found.one().alarms == ()
+    found.shadow.device, found.shadow.losses = cycle(["e", "f"]), cycle([0.2])
+    assert found.one().device == (0,)
+
+
+def test_a_device_that_was_steady_is_not_excused_later(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    found.one()
+    found.store.update(accepted=ACCEPTED)
+    second = Golden(1, "cd", "d", "r")
+    found.service.keep(second, (b"j",))
+    found.store.update(golden=(*found.store.state.golden, second))
+    found.shadow.device = cycle(["x", "y", "z"])
+    assert found.one().device == (0, 1)
+    assert found.store.state.deterministic is True
+
+
+def test_the_pair_under_suspicion_is_run_again_once(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    found.one()
+    evidence = Evidence(LossMeasured(1, 0, 1, 1, -1, 0.4, (), (), "r", 0.1), "live", (b"i",), (b"o",), (b"o",))
+    found.service.replay_next(evidence)
+    replay = found.one().replay
+    assert replay is not None
+    assert (replay.live, replay.again, replay.reference_again) == ("live", ("d", "d"), ("r", "r"))
+    assert found.one().replay is None
+    assert not (tmp_path / "replay.bin").exists()
