@@ -29,6 +29,10 @@ EXPLAINED = 0.4
 _PLACE_MARGIN = 0.08
 #: Rounding to another side than the nearest code is named where it explains so much, since it is so plain.
 _PLAIN = 0.9
+#: Of codes off by one for no reason, three of four are further off than this; this share must be.
+_WHOLE, _MOSTLY = 0.75, 0.5
+#: A gain nearer to 1 than this moves most codes by none or one.
+_SMALL = 0.1
 
 
 def find_cause(case: Evidence) -> Cause:
@@ -98,7 +102,27 @@ def _gain(case: Evidence) -> Cause | None:
         return None
     gain = float(np.dot(local, device) / energy)
     explained = case.explained(case.clipped(case.local * np.float32(gain)))
+    if case.exact and 0.0 < abs(gain - 1) < _SMALL:
+        explained, gain = _searched(case, explained, gain)
     return Cause("gain", explained, f"gain {gain:.4g}{_known_gain(gain)}", gain)
+
+
+def _searched(case: Evidence, explained: float, gain: float) -> tuple[float, float]:
+    """A small gain changes few codes, and least squares on codes misjudge it: the best of gains around theirs, and
+    around the one that first moves a code as small as the smallest that moved."""
+    best = (explained, gain)
+    starts = [gain]
+    moved = np.abs(case.local[case.residual != 0]) * case.encoding.scale
+    if moved.size:
+        first = float(np.quantile(moved, 0.02))
+        starts += [1 + sign * 0.5 / max(first, 1.0) for sign in (1, -1)]
+    for start in starts:
+        for width in (0.3, 0.1, 0.03):
+            around = (best[1] if best[0] > explained else start) - 1
+            for k in range(-3, 4):
+                other = 1 + around * (1 + k * width)
+                best = max(best, (case.explained(case.clipped(case.local * np.float32(other))), other))
+    return best
 
 
 def _known_gain(gain: float) -> str:
@@ -244,12 +268,20 @@ def _other_side(case: Evidence) -> Cause | None:
 
 
 def _scattered(case: Evidence) -> Cause | None:
-    """Codes off by one here and there."""
+    """Codes off by one here and there, wherever the values lie between two codes.
+
+    Codes off only where a value is near the middle of two come from a shift by less than a code: no rounding.
+    """
     if not case.exact:
         return None
-    apart = np.abs(case.residual) * case.encoding.scale
-    wrong = apart > 0.5
-    if not wrong.any() or float(apart.max()) > 1.5:
+    wrong = case.residual != 0
+    apart = np.abs(case.residual[wrong]) * case.encoding.scale
+    if not apart.size or float(apart.max()) > 1.5:
+        return None
+    exact = np.clip(
+        case.local[wrong].astype(np.float64) * case.encoding.scale + case.encoding.zero_point, *case.encoding.code_range
+    )
+    if float((np.abs(case.codes[wrong] - exact) > _WHOLE).mean()) < _MOSTLY:
         return None
     return Cause("rounding", 1.0, f"{wrong.mean():.2%} of the codes are off by one, spread over the tensor")
 

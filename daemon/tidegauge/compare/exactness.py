@@ -1,8 +1,9 @@
 """How far a healthy layer's codes may lie from the computed values: from healthy runs, else from this run's own layers.
 
 Nobody outside TI knows how each kernel rounds. But a device shows it: where nearly all layers of a run agree with the
-computed values to the last code, a layer that does not is no healthy kernel, however small its difference. Where the
-layers of a kind do not agree, theirs is another arithmetic, and only the wide default limits hold.
+computed values to within a few hundredths of a code, a layer that is further off than the others is no healthy kernel,
+however small its difference. Where the layers of a kind do not agree, theirs is another arithmetic, and only the wide
+default limits hold.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from dataclasses import dataclass
 from tidegauge.compare.oracle import TIERS
 
 #: Share of codes that may lie beyond a tier in arithmetic that follows the computed values: a rare tie.
-_RARE = 2e-4
-#: At 16 bits codes are as fine as float32's own rounding of large sums: this share beyond the first tier, as a mean.
-_SUMS = 1e-3
+_RARE = 1e-4
+#: At 16 bits codes are as fine as float32's own rounding of large sums: shares of codes that may lie beyond a tier.
+_SUMS = {16: {0.002: 4e-3, 0.005: 2e-3, 0.01: 5e-4, 0.02: 1e-4}}
+#: Arithmetic follows the computed values where no more than a rare code is this far off. Past it by another arithmetic,
+#: codes are wrong only near the middle of two: seldom by the second tier, in no more than this part of the differences.
+_FOLLOWS, _NEAR, _CHOOSY = TIERS.index(0.05), TIERS.index(0.25), 0.2
 #: A run's arithmetic is exact where so many layers, and this share of all that compute, follow it.
 _LEAST, _SHARE = 4, 2 / 3
-#: An arithmetic of its own is seldom off by this tier more than rounding: in no more than this part of its differences.
-_NEAR, _CHOOSY = TIERS.index(0.25), 0.2
+#: So many layers of a kind are peers enough; of fewer, all layers that follow are. Shares may be so many times theirs,
+#: and reach so many times further.
+_PEERS, _TIMES, _FURTHER = 3, 4.0, 5.0
+#: Healthy runs of the same board show most of how far its codes lie off.
+_LITTLE = 2.5
 #: Fewer codes than this say nothing about a kernel.
 _TELLING = 64
 #: Healthy shares vary with the input: by this factor, and by so many deviations of a Poisson count.
 _MARGIN, _DEVIATIONS, _FEW = 1.5, 6.0, 3.0
-_WIDE = 16
 
 _KINDS = {
     "Conv": "convolution",
@@ -51,7 +57,7 @@ _FUSED = frozenset({"Relu", "Clip", "LeakyRelu", "BatchNormalization"})
 
 @dataclass(frozen=True)
 class Subject:
-    """A layer's codes: shares beyond `TIERS`, their number, bits of a code (8, 16; 32: float), operators."""
+    """A layer's codes: shares beyond `TIERS`, their number, bits of a code (32: float), operators."""
 
     name: str
     beyond: tuple[float, ...]
@@ -61,20 +67,20 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """What the layer computes, for comparing kernels: its first operator that is not fused into another."""
-        for operator in self.operators:
-            if operator not in MOVES and operator not in _FUSED:
-                return _KINDS.get(operator, operator)
-        return "move"
+        return kind_of(self.operators)
+
+
+def kind_of(operators: Sequence[str]) -> str:
+    """What a layer computes, for comparing kernels: its first operator that is not fused into another."""
+    for operator in operators:
+        if operator not in MOVES and operator not in _FUSED:
+            return _KINDS.get(operator, operator)
+    return "move"
 
 
 def follows(subject: Subject) -> bool:
-    """Whether the codes are those of the computed values but for rounding in the computation itself."""
-    rare = math.floor(_RARE * subject.count)
-    mean = _SUMS * subject.count
-    first = math.floor(mean + _DEVIATIONS * math.sqrt(mean)) + 1 if subject.bits == _WIDE else rare
-    counts = [share * subject.count for share in subject.beyond]
-    return counts[0] < first + 0.5 and all(count < rare + 0.5 for count in counts[1:])
+    """Whether the codes are those of the computed values, to within a few hundredths of a code."""
+    return subject.beyond[_FOLLOWS] * subject.count < math.floor(_RARE * subject.count) + 0.5
 
 
 def approximates(subject: Subject) -> bool:
@@ -85,23 +91,44 @@ def approximates(subject: Subject) -> bool:
     return not follows(subject) and subject.beyond[_NEAR] <= _CHOOSY * subject.beyond[0]
 
 
-def exact(subjects: Sequence[Subject]) -> frozenset[str]:
-    """The layers (by name) that must follow the computed values, since the others of this run do.
+def exact(subjects: Sequence[Subject]) -> dict[str, tuple[float, ...]]:
+    """For layers (by name) that must follow the computed values since the others of this run do: what shares of codes
+    beyond `TIERS` those others have.
 
     All that only move codes; and where the run's arithmetic is exact, those of every kind of which no majority of the
     other layers approximates.
     """
     telling = [s for s in subjects if s.kind != "move" and s.count >= _TELLING]
-    right = {s.name for s in telling if follows(s)}
-    other = {s.name for s in telling if approximates(s)}
-    found = {s.name for s in subjects if s.kind == "move"}
+    right = [s for s in telling if follows(s)]
+    other = [s for s in telling if approximates(s)]
+    found = {s.name: (0.0,) * len(TIERS) for s in subjects if s.kind == "move"}
     if len(right) < _LEAST or len(right) < _SHARE * (len(right) + len(other)):
-        return frozenset(found)
+        return found
     for subject in subjects:
-        peers = {s.name for s in telling if s.kind == subject.kind} - {subject.name}
-        if len(peers & right) >= len(peers & other):
-            found.add(subject.name)
-    return frozenset(found)
+        same = [s for s in right if s.bits == subject.bits and s.name != subject.name]
+        peers = [s for s in same if s.kind == subject.kind]
+        against = sum(s.kind == subject.kind and s.name != subject.name for s in other)
+        if len(peers) >= against and subject.kind != "move":
+            found[subject.name] = _shares(peers if len(peers) >= _PEERS else same, subject.bits)
+    return found
+
+
+def _shares(peers: Sequence[Subject], bits: int) -> tuple[float, ...]:
+    """What these layers leave beyond each tier, the worst quarter aside (one of them may be wrong), but no less than
+    sums in float32 do."""
+    least = _SUMS.get(bits, {})
+    floor = [max((share for tier, share in least.items() if tier >= at), default=0.0) for at in TIERS]
+    if not peers:
+        return tuple(floor)
+    place = -(-3 * len(peers) // 4) - 1
+    usual = [sorted(column)[place] for column in zip(*(peer.beyond for peer in peers), strict=True)]
+    far = _further(usual, _FURTHER)
+    return tuple(min(1.0, max(_TIMES / _MARGIN * share, low)) for share, low in zip(far, floor, strict=True))
+
+
+def _further(shares: Sequence[float], times: float) -> tuple[float, ...]:
+    """The shares where every distance is so many times longer."""
+    return tuple(max(s for s, near in zip(shares, TIERS, strict=True) if near * times >= tier) for tier in TIERS)
 
 
 def unlike(subject: Subject, healthy: Sequence[float]) -> float:
@@ -121,11 +148,13 @@ def unlike(subject: Subject, healthy: Sequence[float]) -> float:
 def usual(
     subject: Subject, healthy: Mapping[str, tuple[float, ...]], kinds: Mapping[str, tuple[float, ...]]
 ) -> tuple[float, ...] | None:
-    """Healthy shares for a layer: its own, or its kind's where that is more, since few codes show few cases."""
+    """Healthy shares for a layer: its own, or its kind's where that is more, since few codes show few cases; and what
+    was seen at one tier may come a little further off."""
     own, kind = healthy.get(subject.name), kinds.get(subject.kind)
-    if own is None or kind is None:
-        return own
-    return tuple(max(pair) for pair in zip(own, kind, strict=True))
+    if own is None:
+        return None
+    seen = own if kind is None else tuple(max(pair) for pair in zip(own, kind, strict=True))
+    return _further(seen, _LITTLE)
 
 
 def by_kind(subjects: Sequence[Subject], healthy: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:

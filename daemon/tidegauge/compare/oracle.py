@@ -17,10 +17,10 @@ _PIECE = 1 << 18
 _CHANNEL = 64
 #: A value this near to the middle between two codes, in codes, may be rounded to either.
 _TIE = 0.05
-#: How far a code may lie from the computed value beyond the half code that rounding explains, in codes. The first is
-#: what float32 sums of other order leave at 8 bits, the second at 16 bits; the last ones tell kernels apart that
-#: approximate (fixed-point multipliers, tables).
-TIERS = (0.002, 0.02, 0.05, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+#: How far a code may lie from the computed value beyond the half code that rounding explains, in codes. Sums in float32
+#: leave less than the first at 8 bits, up to 0.02 at 16 bits; fixed-point multipliers some hundredths; the last ones
+#: tell kernels apart that approximate.
+TIERS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: An element of a float tensor is off where it differs by this share of the tensor's peak: kernels in float differ by
 #: about 1e-6 of it. A tier counts in it.
 FLOAT_OFF = 1e-3

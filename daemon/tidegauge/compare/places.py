@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from tidegauge.compare.types import CauseName
 _PITCHES = tuple(k for n in range(1, 17) for k in (n, -n))
 #: Channels that the pitch is looked for in.
 _FEW = 8
+#: Share of a place's codes that are off by one where the place is the cause.
+_DENSE = 0.2
 
 
 def _band(axis: int, name: CauseName, word: str) -> Callable[[Evidence], Cause | None]:
@@ -30,6 +33,8 @@ def _band(axis: int, name: CauseName, word: str) -> Callable[[Evidence], Cause |
         if covered > 0.75:
             return None
         share = float(energy[first : last + 1].sum() / energy.sum())
+        if not _dense(case, (slice(None),) * axis + (slice(first, last + 1),)):
+            return None
         where = f"{word} {first}" if first == last else f"{word}s {first} to {last}"
         border = axis == 2 and first == last and first in (0, length - 1)
         return Cause(
@@ -39,6 +44,14 @@ def _band(axis: int, name: CauseName, word: str) -> Callable[[Evidence], Cause |
         )
 
     return test
+
+
+def _dense(case: Evidence, place: tuple[Any, ...]) -> bool:
+    """Whether codes off by one fill a place, rather than being there by chance; larger errors always do."""
+    inside = np.abs(case.residual[place]) * case.encoding.scale
+    if not case.exact or float(inside.max()) > 1.5:
+        return True
+    return float((inside > 0.5).mean()) >= _DENSE
 
 
 def _best_run(values: NDArray[np.float64]) -> tuple[int, int]:
@@ -61,7 +74,7 @@ def _channels(case: Evidence) -> Cause | None:
     floor = 0.0 if case.exact else 10 * case.floor * case.residual[0].size
     noisy = np.flatnonzero(energy > max(floor, 0.01 * energy.max()))
     covered = noisy.size / count
-    if covered == 0 or covered > 0.75:
+    if covered == 0 or covered > 0.75 or not _dense(case, (noisy,)):
         return None
     share = float(energy[noisy].sum() / energy.sum())
     listed = ", ".join(map(str, noisy[:8])) + (", …" if noisy.size > 8 else "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
-from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, follows, unlike, usual
+from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, unlike, usual
 from tidegauge.compare.weights import weight_inputs
-
-_FLOAT_BITS = 32
 
 
 def tolerate(work: Evaluation, baseline: Baseline | None) -> None:
@@ -21,11 +21,9 @@ def tolerate(work: Evaluation, baseline: Baseline | None) -> None:
         subject = subjects.get(id(layer))
         if subject is None:
             continue
-        shares = usual(subject, healthy, kinds)
+        shares = usual(subject, healthy, kinds) or strict.get(subject.name)
         if shares is not None:
             layer.unexplained = unlike(subject, shares)
-        elif subject.name in strict and not follows(subject):
-            layer.unexplained = subject.beyond[0]
 
 
 def predictable(work: Evaluation, layer: Layer) -> bool:
@@ -43,10 +41,7 @@ def predictable(work: Evaluation, layer: Layer) -> bool:
 def _subject(work: Evaluation, layer: Layer) -> Subject | None:
     if layer.oracle is None or layer.encoding is None or layer.hidden or not predictable(work, layer):
         return None
-    if layer.encoding.integer:
-        bits = int(layer.encoding.code_range[1] - layer.encoding.code_range[0]).bit_length()
-    else:
-        bits = _FLOAT_BITS
+    bits = np.dtype(layer.encoding.dtype).itemsize * 8
     operators = layer.operators
     if set(operators) <= MOVES and not _same_codes(work, layer):
         operators = (*operators, "Requantise")

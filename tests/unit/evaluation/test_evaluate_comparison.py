@@ -16,6 +16,7 @@ from tidegauge.cli import evaluate as cli
 from tidegauge.evaluation import comparison, trial
 from tidegauge.evaluation.comparison import Board, Result, wilson
 from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation.oracle_trial import Oracle
 from tidegauge.evaluation.trial import Outcome
 from tidegauge.virtualboard.faults import Fault
 
@@ -37,21 +38,26 @@ def test_a_miss_counts_and_what_is_too_small_does_not() -> None:
     wrong = Outcome("b", True, 0.05, True, False, False)
     small = Outcome("c", False, 1e-4, False, False, None)
     outcomes = {name: [right, wrong, small] for name in comparison.SETS}
-    figures = comparison._figures([Result(Board("n", "8 bit", 3, 5, 1), outcomes, 2)])
+    oracle = Oracle(5, ("stem: gain",), 3, {8: 0.9995}, {8: 0.9}, {"one channel": (3, 4)})
+    figures = comparison._figures([Result(Board("n", "8 bit", 3, 5, 1), outcomes, oracle, {})], [])
     by_name = {(f.group, f.name): f for f in figures}
-    assert by_name["Faults at outputs", "culprit right (first named)"].value == 100
-    assert by_name["Faults at outputs", "layer and cause right"].met is False
+    assert by_name["Faults gross, at outputs", "culprit right (first named)"].value == 100
+    assert by_name["Faults gross, at outputs", "layer and cause right"].met is False
     assert by_name["Two faults at once", "both named, and nothing else"].value == 50
-    assert by_name["Faults at outputs", "named, 0 to 0.1 % of codes changed"].value == 0
+    assert by_name["Faults gross, at outputs", "named, 0 to 0.1 % of codes changed"].value == 0
     assert by_name["Healthy inputs", "false culprits"].met is False
+    group = "Code oracle on healthy layers"
+    assert by_name[group, "codes off by more than one"].met is False
+    assert by_name[group, "codes equal at 8 bits, ties aside"].met is True
+    assert by_name[group, "one channel one code off, layer named alone"].value == 15
     assert comparison._rate("g", "n", 0, 0, 95.0).met is False  # no case is no success
 
 
 def test_a_board_is_measured_and_the_same_seed_gives_the_same_cases(tmp_path: Path) -> None:
-    board = Board("residual", "8 bit", 2, 1, 5)
+    board = Board("residual", "8 bit", 1, 1, 5)
     result = comparison.measure(board)
-    assert {name: len(found) for name, found in result.outcomes.items()} == dict.fromkeys(comparison.SETS, 2)
-    assert result.false == 0 and result == comparison.measure(board)
+    assert {name: len(found) for name, found in result.outcomes.items()} == dict.fromkeys(comparison.SETS, 1)
+    assert result.oracle.false == () and result == comparison.measure(board)
     bench = trial.build(tmp_path / "bench", "residual", "8 bit")
     value = trial.value_of(bench, 1)
     gross = trial.try_faults(bench, [Fault("b1_c1", "gain", 1.5)], value)
@@ -59,7 +65,28 @@ def test_a_board_is_measured_and_the_same_seed_gives_the_same_cases(tmp_path: Pa
     one = trial.try_faults(bench, [Fault("b1_c1", "tiny", 1.0)], value)
     assert one is not None and not one.detectable
     assert trial.try_faults(bench, [Fault("b1_c1", "saturate", 2.0)], value) is None  # changes nothing
+    # Beside a layer of zeros the other fault changes nothing: it is not there to be found.
+    assert trial.try_faults(bench, [Fault("gap", "zero"), Fault("flat", "gain", 1.5)], value) is None
     assert bench.judge(value, bench.run(value)).culprits == ()
+
+
+def test_a_noisy_device_is_healthy_beside_its_baseline_and_a_fault_stands_out(tmp_path: Path) -> None:
+    bench = trial.build(tmp_path / "bench", "residual", "6 bit")
+    assert {layer.quant.scale for layer in bench.network.tensors() if layer.name == "input_netFormat"} == {255 / 4}
+    trial.make_noisy(bench)
+    answers = list(trial.healthy(bench, range(3)))
+    assert all((layer.codes_off_by_one or 0) > 0.002 for layer in answers[0].layers if layer.name.startswith("b1"))
+    assert [c.layer for answer in answers for c in (*answer.culprits, *answer.recovered)] == []
+    found = trial.try_faults(bench, [Fault("b1_c1", "boundary_column", 0.1)], trial.value_of(bench, 50))
+    assert found is not None and found.detectable and found.hit and found.cause
+
+
+@pytest.mark.parametrize("network", ["detector", "transformer"])
+def test_every_architecture_compiles_and_is_healthy(tmp_path: Path, network: str) -> None:
+    bench = trial.build(tmp_path / "bench", network, "8 bit")
+    (answer,) = trial.healthy(bench, [3])
+    assert answer.exit_code == 0 and answer.recovered == () and answer.coverage.share == 1.0
+    assert max(layer.codes_off_by_more or 0.0 for layer in answer.layers) == 0.0
 
 
 def test_size_is_counted_in_codes() -> None:
@@ -93,4 +120,5 @@ def test_the_command_prints_the_seed_and_fails_where_a_goal_is_missed(
 
 def test_healthy_layers_with_many_ties_are_not_blamed(tmp_path: Path) -> None:
     """Many values of a HardSigmoid lie on the middle between two codes."""
-    assert trial.false_culprits(trial.build(tmp_path / "bench", "inverted", "8 bit"), 2) == 0
+    bench = trial.build(tmp_path / "bench", "inverted", "8 bit")
+    assert [a.sentence for a in trial.healthy(bench, range(2)) if a.culprits or a.recovered] == []
