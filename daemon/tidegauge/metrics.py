@@ -69,7 +69,19 @@ RESTART_REASONS = (
     "stop_hung",
 )
 CORE_RESTARTS = ("restarted", "refused_bound", "refused_client", "not_found", "failed", "timed_out")
-WORKERS = ("camera", "shadow")
+#: Faults that the remote log names; any other counts as `other`.
+REMOTE_LOG_FAULTS = (
+    LogCause.NETWORK_VERSION,
+    LogCause.C7X_MEMORY,
+    LogCause.TRACE_MEMORY,
+    LogCause.TRACE_FILE,
+    LogCause.TRACE_SETUP,
+    LogCause.DMA,
+    LogCause.CREATE_FAILED,
+    LogCause.CORE_ERROR,
+    LogCause.OPENVX_ERROR,
+)
+WORKERS = ("camera", "shadow", "remote_log")
 WORKER_RESTART_REASONS = ("failed", "hung", "exited")
 CAPTURE_RESULTS = ("captured", "refused", "failed")
 REFUSALS = tuple(refusal.value for refusal in Refusal)
@@ -165,6 +177,9 @@ class AgentMetrics:
         )
         self.accelerator_suspect = self._gauge(
             "accelerator_suspect", "1 from a hang until a new worker has completed a device run.", "model"
+        )
+        self.remote_log_faults = self._counter(
+            "remote_log_faults_total", "Lines of the agent's own remote-log server that name a fault.", "fault"
         )
         self.core_restarts = self._counter(
             "core_restarts_total", "Attempts to restart the C7x through remoteproc, by result.", "model", "result"
@@ -287,6 +302,8 @@ class AgentMetrics:
             self.spool_dropped.labels(dropped.value)
         for refusal in REFUSALS:
             self.refusals.labels(refusal)
+        for named in (*(each.word for each in REMOTE_LOG_FAULTS), "other"):
+            self.remote_log_faults.labels(named)
         for result in CORE_RESTARTS:
             self.core_restarts.labels(self.model, result)
         for fault in LogCause:

@@ -30,6 +30,7 @@ from tidegauge.agent.monitor import Monitor
 from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
+from tidegauge.agent.remote_log import RemoteLogServer
 from tidegauge.agent.reporting import Reporting
 from tidegauge.agent.scene import SceneWatch
 from tidegauge.agent.serve import MetricsServer
@@ -120,6 +121,14 @@ class Agent:
             self.metrics,
             self._work,
         )
+        self.remote_log = RemoteLogServer(
+            config.remote_log,
+            config.capture.remote_log,
+            lambda: self.capture.began is not None,
+            self.pipeline.stuck,
+            self.metrics,
+            self._logs,
+        )
         self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
@@ -153,6 +162,7 @@ class Agent:
             self.spool,
             self.health,
             self.scene,
+            self.remote_log,
             self.metrics,
         )
 
@@ -198,7 +208,7 @@ class Agent:
         for folder in (self._logs, self._work):
             await orphans.end_all(folder, self.pipeline.stuck)
         self.capture.recover()
-        async with asyncio.TaskGroup() as group:
+        async with self.remote_log.supervised(), asyncio.TaskGroup() as group:
             for part in (self.shadow, self.pipeline, self.camera, self.scene, self.golden, self.capture):
                 group.create_task(part.run())
 

@@ -145,6 +145,21 @@ class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     privacy: Literal["full", "statistics", "golden"] = "full"
 
 
+class RemoteLogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The C7x's remote-log server as a child of the agent. `command`: program and arguments; empty where something
+    else runs it, such as a unit of its own.
+
+    Its output goes to `logs/remote_log.txt` in the state folder, in the place of `capture.remote_log_file`. `settle`:
+    seconds from its start to the first session. It is started anew after a pause that doubles from `restart_first` to
+    `restart_most`, never during a capture.
+    """
+
+    command: tuple[str, ...] = ()
+    settle: Annotated[float, Meta(ge=0)] = 1.0
+    restart_first: Seconds = 1.0
+    restart_most: Seconds = 60.0
+
+
 class ResultsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the product gets its answers: `socket`, a Unix socket with the raw outputs; `mqtt`, decoded summaries.
 
@@ -182,6 +197,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     detector: DetectorConfig = DetectorConfig()
     golden: GoldenConfig = GoldenConfig()
     capture: CaptureConfig = CaptureConfig()
+    remote_log: RemoteLogConfig = RemoteLogConfig()
     results: ResultsConfig = ResultsConfig()
     metrics: MetricsConfig = MetricsConfig()
     spool: SpoolLimits = SpoolLimits()
@@ -219,7 +235,27 @@ def read(path: Path) -> Loaded:
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
     files = {key: str(folder / value) for key in LINK_FILES if (value := getattr(link, key))}
     link = msgspec.structs.replace(link, **files)
-    return Loaded(msgspec.structs.replace(config, camera=camera, link=link), profile, folder / config.state)
+    capture = _with_own_server(path, config, folder / config.state)
+    config = msgspec.structs.replace(config, camera=camera, link=link, capture=capture)
+    return Loaded(config, profile, folder / config.state)
+
+
+def _with_own_server(path: Path, config: AgentConfig, state: Path) -> CaptureConfig:
+    """Where the agent runs the remote-log server, captures read what it has heard. Raises ConfigurationError."""
+    capture, command = config.capture, " ".join(config.remote_log.command)
+    if not command:
+        return capture
+    if capture.remote_log not in command:
+        raise ConfigurationError(
+            f"{path}: key `remote_log.command` lacks the text of `capture.remote_log` ({capture.remote_log})",
+            "a capture knows the server by that text: make it a part of the command line",
+        )
+    if capture.remote_log_file:
+        raise ConfigurationError(
+            f"{path}: keys `remote_log.command` and `capture.remote_log_file` are both given",
+            "the agent collects its own server's output: leave the second one out",
+        )
+    return msgspec.structs.replace(capture, remote_log_file=str(state / "logs" / "remote_log.txt"))
 
 
 def load(path: Path) -> Loaded:

@@ -128,7 +128,7 @@ class Reporting:
                     detector=alarm.detector,
                     verdict=alarm.verdict,
                     symptoms=(),
-                    message="cleared by a person",
+                    message=event.why,
                     wall=now.wall,
                     boot_id=now.boot_id,
                     uptime=now.uptime,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidegauge.agent.config import AgentConfig
     from tidegauge.agent.monitor import Monitor
     from tidegauge.agent.pipeline import PipelineService
+    from tidegauge.agent.remote_log import RemoteLogServer
     from tidegauge.agent.reporting import Reporting
     from tidegauge.agent.scene import SceneWatch
     from tidegauge.agent.shadow import ShadowService
@@ -174,12 +175,14 @@ class Observer:
         spool: Spool,
         health: Health,
         scene: SceneWatch,
+        remote_log: RemoteLogServer,
         metrics: AgentMetrics,
     ) -> None:
         self._config, self._model, self._store = config, model, store
         self._camera, self._pipeline, self._shadow, self._monitor = camera, pipeline, shadow, monitor
         self._capture, self._reporting, self._uplink, self._spool = capture, reporting, uplink, spool
         self._health, self._scene, self._metrics = health, scene, metrics
+        self._remote_log = remote_log
 
     def report(self) -> StatusReport:
         """The present state. Looks into the spool's folder: call it from a thread where that may block."""
@@ -255,11 +258,14 @@ class Observer:
 
     def _workers(self) -> tuple[WorkerStatus, ...]:
         camera, pipeline, shadow = self._camera, self._pipeline, self._shadow
-        rows: tuple[tuple[str, int | None, int, Callable[[], str]], ...] = (
+        rows: list[tuple[str, int | None, int, Callable[[], str]]] = [
             ("camera", camera.pid, camera.generation, lambda: camera.problem or "running"),
             ("pipeline", pipeline.pid, pipeline.generation, lambda: pipeline.stage.name),
             ("shadow", shadow.pid, shadow.generation, lambda: "running" if shadow.ready is not None else "starting"),
-        )
+        ]
+        server = self._remote_log
+        if server.configured:
+            rows.append(("remote_log", server.pid, server.generation, lambda: server.problem or "running"))
         return tuple(WorkerStatus(name, pid, n, max(0, n - 1), said()) for name, pid, n, said in rows)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation import detectors
 from tidegauge.evaluation.figures import Report, goal, markdown
 from tidegauge.files import write_durably
@@ -147,3 +148,38 @@ def show(console: Console, report: Report) -> None:
     for row in report.not_run:
         console.print(f"{row.group}: {row.name}: {row.reason}")
     console.print(f"{len(report.missed)} of {sum(f.goal is not None for f in report.figures)} goals missed")
+
+
+@command.command("reliability")
+@click.option("--mode", "names", multiple=True, help="Only this failure mode; may be given again. Without: all.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows here.")
+@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Agents at a time.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Leave each mode's folder, logs included, in this new one."
+)
+def _reliability(
+    names: tuple[str, ...], json_file: Path | None, tables: Path | None, jobs: int, keep: Path | None
+) -> None:
+    """Inject each failure mode of a board into a real agent on the virtual board: seen, alarmed, recovered, lost?"""
+    from tidegauge.evaluation import reliability  # starts the virtual board: heavy
+
+    if keep is not None and keep.exists():
+        raise TidegaugeError(f"{keep} exists", "name a new folder for --keep")
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    table = reliability.evaluate(reliability.named(names), jobs, progress, keep and keep.resolve())
+    if json_file is not None:
+        write_durably(json_file, msgspec.json.format(msgspec.json.encode(table)))
+    if tables is not None:
+        write_durably(tables, reliability.markdown(table).encode())
+    for row in table.rows:
+        mark = "[bold red]MISSED[/]" if row.missed else "[green]met[/]"
+        console.print(f"[bold]{row.mode.name}[/] ({row.mode.does}): {mark}")
+        for name, cell in list(zip(reliability.COLUMNS, reliability.cells(row), strict=True))[1:]:
+            console.print(f"  {name:<48} ", end="", markup=False)
+            console.print(cell, markup=False, soft_wrap=True)
+    for left in table.not_run:
+        console.print(f"{left.name}: not run: {left.reason}", markup=False)
+    console.print(f"{len(table.missed)} of {len(table.rows)} modes missed a goal")
+    if table.missed:
+        sys.exit(1)

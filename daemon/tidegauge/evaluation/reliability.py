@@ -15,10 +15,12 @@ from tidegauge.evaluation import control, freezer
 from tidegauge.evaluation.answers import Answers
 from tidegauge.evaluation.figures import NotRun
 from tidegauge.evaluation.reliability_agent import Template, configured
-from tidegauge.evaluation.reliability_modes import ENDINGS, GOLDEN, Mode, Pace
+from tidegauge.evaluation.reliability_modes import ENDINGS, GOLDEN, Mode, Pace, named
 from tidegauge.evaluation.reliability_trial import Row, Trial, last_line
 from tidegauge.evaluation.small_board import SmallBoard, wait_for
 from tidegauge.virtualboard.options import CompileOptions
+
+__all__ = ["COLUMNS", "Table", "cells", "evaluate", "markdown", "named"]
 
 ACCEPTANCE_SECONDS = 120.0
 #: Pictures of the camera's folder, over and over: each has one right answer.

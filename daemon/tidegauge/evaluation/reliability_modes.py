@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidegauge.errors import TidegaugeError
+
 #: Deadlines and intervals of the agents under test, in seconds: short, so that a mode takes seconds.
 RUN, STOP, KILL, TRACED, GOLDEN = 1.5, 3.0, 0.5, 5.0, 2.0
 #: From the last deadline to the alarm: the worker is ended first, and the machine may be busy.
@@ -365,6 +367,9 @@ MODES: tuple[Mode, ...] = (*_START_MODES, *_RUN_MODES, *_WRONG_MODES, *_CAPTURE_
 
 
 def named(names: tuple[str, ...]) -> tuple[Mode, ...]:
-    """The modes of these names, all for none. Raises KeyError."""
+    """The modes of these names, all for none. Raises TidegaugeError for a name that there is not."""
     known = {mode.name: mode for mode in MODES}
+    for name in names:
+        if name not in known:
+            raise TidegaugeError(f"there is no failure mode {name!r}", f"use one of {', '.join(known)}")
     return tuple(known[name] for name in names) if names else MODES
