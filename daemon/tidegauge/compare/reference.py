@@ -58,7 +58,7 @@ def plan(model: Model, tensors: Collection[str], sizes: Mapping[str, int], budge
     last = len(model.nodes) - 1
     if not groups:
         groups.append(Group([], last))
-    groups[-1].end = max(groups[-1].end, *(model.producer[o] for o in model.outputs if o in model.producer))
+    groups[-1].end = max([groups[-1].end, *(model.producer[o] for o in model.outputs if o in model.producer)])
     for group in groups:
         later = {name for node in model.nodes[group.end + 1 :] for name in reads(node)} | set(model.outputs)
         group.keep = [n for node in model.nodes[: group.end + 1] for n in node.output if n in later]
