@@ -131,6 +131,8 @@ class SmallBoard:
                 "restarts_per_day": 50,
             },
             "shadow": {"gap_mean": 0.3, "gap_floor": 0.05, "cpu_share": 0.9, "cpu_window": 10.0},
+            # The machine is no board: its load is that of whatever else it does.
+            "stand_back": {"temperature": 0.0, "load": 0.0, "latency_rise": 0.0},
             "acceptance": {"samples": 400},
             "golden": {"interval": 30.0},
             "capture": {
