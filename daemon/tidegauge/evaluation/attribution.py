@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 def parts(quick: bool, seed: int, freeze: Freeze) -> list[Part]:
     """The enhancer's cases in several parts, so that no process works alone in the end."""
-    sizes, count = (QUICK if quick else FULL), {"enhancer": 1 if quick else 3, "classifier": 1}
+    sizes, count = (QUICK if quick else FULL), {"enhancer": 1 if quick else 3, "classifier": 1 if quick else 2}
     return [
         Part(name, sizes[name], seed, part, count[name], freeze) for name in models() for part in range(count[name])
     ]

@@ -82,11 +82,11 @@ class Sizes(msgspec.Struct, frozen=True):
     camera: int
     reference: int
     both: int
-    acceptance: int = 300
+    acceptance: int
 
 
 #: A run of the enhancer takes thirty times as long as one of the classifier.
-FULL = {"enhancer": Sizes(3, 1, 1, 4, 3), "classifier": Sizes(5, 4, 4, 6, 4)}
+FULL = {"enhancer": Sizes(2, 1, 1, 3, 2, 240), "classifier": Sizes(4, 2, 2, 4, 3, 240)}
 QUICK = {"enhancer": Sizes(1, 0, 0, 1, 0, 120), "classifier": Sizes(1, 1, 1, 2, 1, 240)}
 
 

@@ -45,9 +45,7 @@ class Sizes(msgspec.Struct, frozen=True):
     samples: int = 120
 
 
-FULL = Sizes(
-    {"enhancer": 2, "classifier": 6}, {"enhancer": 12, "classifier": 130}, {"enhancer": 2, "classifier": 6}, 60
-)
+FULL = Sizes({"enhancer": 1, "classifier": 4}, {"enhancer": 6, "classifier": 110}, {"enhancer": 1, "classifier": 4}, 20)
 QUICK = Sizes({"enhancer": 1, "classifier": 1}, {"enhancer": 1, "classifier": 10}, {"enhancer": 1, "classifier": 1}, 5)
 
 
