@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
-.PHONY: board-bundle board-test help setup demo test test-slow check format demo-matrix lock docs dashboards
+.PHONY: board-bundle board-test help setup demo test test-slow check format demo-matrix lock docs dashboards site
 BIN := .venv/bin
 
 help: ## list the commands
@@ -51,3 +51,6 @@ docs: setup ## renew the generated pages of docs/
 RUNBOOK ?= https://tidegauge.example.org/runbook
 dashboards: setup ## renew dashboards/: rules, routes, Grafana (RUNBOOK=https://… is where alerts link to)
 	@PYTHONPATH=dashboards $(BIN)/python -m tidegauge_dashboards --runbook $(RUNBOOK)
+
+site: setup ## the documentation as pages in build/site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
