@@ -16,13 +16,16 @@ Bytes = NDArray[np.uint8]
 
 #: Longest side of a picture, in pixels; a larger tensor is thinned out.
 SIDE = 320
+#: Side of a scatter, and how many elements it is made of at most.
+SCATTER, MOST_POINTS = 160, 200_000
 
 
 def draw(case: Evidence) -> tuple[Picture, ...]:
-    """Three pictures, or none for a tensor without a plane to draw."""
+    """Device, reference and difference where there is a plane to draw, then device against reference."""
+    scatter = _scatter(case)
     _, height, width = case.device.shape
     if height < 2 or width < 2:
-        return ()
+        return scatter
     residual = np.where(np.isfinite(case.residual), case.residual, 0.0)
     broken = (~np.isfinite(case.residual)).sum(axis=(1, 2))
     energy = np.square(residual, dtype=np.float64).sum(axis=(1, 2))
@@ -36,7 +39,38 @@ def draw(case: Evidence) -> tuple[Picture, ...]:
         Picture("device", "device", channel, low, high, _gray(device, low, high)),
         Picture("reference", "float model, from the device's own input", channel, low, high, _gray(local, low, high)),
         Picture("difference", "device minus float", channel, -worst, worst, _signed(device - local, worst)),
+        *scatter,
     )
+
+
+def _scatter(case: Evidence) -> tuple[Picture, ...]:
+    """How often which device value stands where the float region has which value; grey: equal, red: the fitted line."""
+    device, local = case.device.reshape(-1), case.local.reshape(-1)
+    finite = np.isfinite(device) & np.isfinite(local)
+    stride = max(1, int(finite.sum()) // MOST_POINTS)
+    device, local = device[finite][::stride].astype(np.float64), local[finite][::stride].astype(np.float64)
+    if device.size < 2 or min(device.min(), local.min()) >= max(device.max(), local.max()):
+        return ()
+    low, high = float(min(device.min(), local.min())), float(max(device.max(), local.max()))
+    place = (SCATTER - 1) / (high - low)
+    column = ((local - low) * place).round().astype(int)
+    row = ((device - low) * place).round().astype(int)
+    counts = np.zeros((SCATTER, SCATTER))
+    np.add.at(counts, (row, column), 1.0)
+    shade = 90 + 165 * (1 - np.log1p(counts) / np.log1p(counts.max()))
+    rgb = np.where(counts[:, :, None] > 0, shade[:, :, None] * np.array([0.3, 0.6, 0.9]), 250.0)
+    axis = np.arange(SCATTER)
+    free = axis[counts[axis, axis] == 0]
+    rgb[free, free] = 170
+    words = "device against float"
+    if local.std() > 0:
+        gain = float(np.cov(local, device, bias=True)[0, 1] / local.var())
+        offset = float(device.mean() - gain * local.mean())
+        fitted = np.round((gain * (low + axis / place) + offset - low) * place).astype(int)
+        seen = (fitted >= 0) & (fitted < SCATTER)
+        rgb[fitted[seen], axis[seen]] = (200, 40, 40)
+        words += f", gain {gain:.3g}, offset {offset:.3g}"
+    return (Picture("scatter", words, 0, low, high, png(rgb[::-1].astype(np.uint8))),)
 
 
 def _gray(plane: NDArray[np.float32], low: float, high: float) -> bytes:

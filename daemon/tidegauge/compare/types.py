@@ -225,9 +225,12 @@ class Cure(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A PNG of one channel. `label` says of what; `low`, `high`: the values drawn darkest and brightest."""
+    """A PNG of one channel. `label` says of what; `low`, `high`: the values drawn darkest and brightest.
 
-    kind: Literal["device", "reference", "difference"]
+    A scatter is of all channels: float value to the right, device value upwards, both from `low` to `high`.
+    """
+
+    kind: Literal["device", "reference", "difference", "scatter"]
     label: str
     channel: int
     low: float

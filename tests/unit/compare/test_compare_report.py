@@ -51,7 +51,7 @@ def test_the_page_says_culprit_cause_and_advice(answer: Comparison) -> None:
     page = render_html(answer)
     worst = answer.culprits[0]
     assert worst.layer in page and worst.detail in page
-    assert "deny_list:layer_name" in page and page.count("data:image/png") == 6
+    assert "deny_list:layer_name" in page and page.count("data:image/png") == 8
     assert all(layer.name in page for layer in answer.layers)
 
 

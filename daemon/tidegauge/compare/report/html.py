@@ -15,7 +15,9 @@ from tidegauge.compare.exact_types import ExactComparison
 from tidegauge.compare.report import words
 from tidegauge.compare.report.chart import chart, profile
 from tidegauge.compare.report.exact import exact_headline, exact_section
+from tidegauge.compare.report.figures import gains, histogram
 from tidegauge.compare.report.ladder import rungs_section
+from tidegauge.compare.report.network import network
 from tidegauge.compare.report.words import decibels, number, percent
 from tidegauge.compare.types import Comparison, Culprit, LayerResult, Picture
 
@@ -34,6 +36,8 @@ def render_html(comparison: Comparison) -> str:
         "<main>",
         _verdict(comparison),
         *(_culprit(comparison, culprit) for culprit in comparison.culprits),
+        _cure(comparison),
+        _network(comparison),
         _chart(comparison),
         _table(comparison),
         _recovered(comparison),
@@ -102,12 +106,15 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         ("the cause explains", percent(culprit.explained)),
         ("local error over the noise", f"{number(culprit.excess)}×"),
         *words.effect(culprit),
+        *_exact(culprit),
     ]
     pictures = culprit.pictures if culprit.rank <= _PICTURED else ()
     sides = ""
     if layer.profiles is not None and culprit.rank <= _PICTURED:
         sides = profile(layer.profiles.rows, "row") + profile(layer.profiles.columns, "column")
         sides += profile(layer.profiles.channels, "channel")
+    if culprit.rank <= _PICTURED:
+        sides += histogram(layer)
     block = f"advice-{culprit.rank}"
     title = f'Culprit {culprit.rank}: <span class="mono">{escape(culprit.layer)}</span>'
     body = (
@@ -124,9 +131,66 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
     return f'<details class="card culprit">{summary}{body}</details>'
 
 
+def _exact(culprit: Culprit) -> list[tuple[str, str]]:
+    if culprit.what_if is None:
+        return []
+    figure = culprit.what_if
+    value = (
+        "not finite" if figure.error is None else decibels(figure.sqnr_db) if figure.sqnr_db is not None else "exact"
+    )
+    return [(f"output {figure.output} if this layer were exact", value)]
+
+
+def _cure(comparison: Comparison) -> str:
+    """What to change, all in one, with what each step gains."""
+    cure = comparison.cure
+    if cure is None:
+        return ""
+    paste = ""
+    if cure.advice:
+        paste = (
+            f'<div class="advice"><pre id="cure">{escape(words.paste(cure.advice))}</pre>'
+            '<button type="button" data-copy="cure">Copy</button></div>'
+        )
+    steps = "".join(
+        f"<li><code>{escape(step.layer)}</code> {escape(words.CHANGES[step.change])}: "
+        f"{escape(decibels(step.after.sqnr_db))}</li>"
+        for step in cure.steps
+    )
+    listed = (
+        f"<details><summary>{len(cure.steps)} steps, in the order of what they gain</summary><ol>{steps}</ol></details>"
+    )
+    return (
+        '<section class="card culprit"><h2>What to change, all together</h2>'
+        f"<p>{escape(words.prediction(cure))}</p>{paste}"
+        f"{gains(cure)}{listed if cure.steps else ''}</section>"
+    )
+
+
+def _network(comparison: Comparison) -> str:
+    drawing = network(comparison.layers)
+    if not drawing:
+        return ""
+    legend = "".join(
+        f'<span class="n-{kind}"><svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12"/></svg>'
+        f"{text}</span>"
+        for kind, text in words.VERDICTS.items()
+    )
+    buttons = "".join(
+        f'<button type="button" data-zoom="{act}" aria-label="{label}">{sign}</button>'
+        for act, sign, label in (("in", "+", "zoom in"), ("out", "−", "zoom out"), ("fit", "all", "show all"))
+    )
+    return (
+        f'<h2>The network</h2><div class="frame">{drawing}<div class="zoom">{buttons}</div></div>'
+        f'<div class="legend">{legend}<span>number: local error over the healthy noise</span></div>'
+    )
+
+
 def _picture(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
-    text = f"{picture.label}, channel {picture.channel}: {number(picture.low)} to {number(picture.high)}"
+    text = f"{picture.label}: {number(picture.low)} to {number(picture.high)}"
+    if picture.kind != "scatter":
+        text = f"{picture.label}, channel {picture.channel}: {number(picture.low)} to {number(picture.high)}"
     image = f'<img alt="{escape(text)}" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption>{escape(text)}</figcaption></figure>"
 
@@ -196,8 +260,13 @@ def _table(comparison: Comparison) -> str:
         for name, numeric in _COLUMNS
     )
     rows = "".join(_row(layer) for layer in comparison.layers)
+    kinds = "".join(f'<option value="{kind}">{text}</option>' for kind, text in words.VERDICTS.items())
     return (
-        f'<h2>All layers</h2><div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
+        '<h2>All layers</h2><div class="filter"><input type="search" id="filter" '
+        'placeholder="Filter by name, operator, reason" aria-label="Filter layers">'
+        f'<select id="only" aria-label="Verdict"><option value="">all verdicts</option>{kinds}</select> '
+        '<span id="shown" class="soft small" aria-live="polite"></span></div>'
+        f'<div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -208,7 +277,8 @@ def _row(layer: LayerResult) -> str:
     steps = layer.local.max_steps if layer.local else None
     why = "" if layer.verdict == "healthy" and layer.status == "ok" else layer.reason
     return (
-        f"<tr{' class=faulty' if layer.verdict == 'faulty' else ''}>"
+        f'<tr data-verdict="{layer.verdict}" data-row="{layer.index}"'
+        f"{' class=faulty' if layer.verdict == 'faulty' else ''}>"
         f'<td class="n">{layer.index}</td><td class="name mono">{escape(layer.name or layer.file)}</td>'
         f"<td>{escape(' + '.join(layer.operators)) or '–'}</td>"
         f'<td><span class="tag t-{layer.verdict}">{escape(words.verdict(layer))}</span></td>'

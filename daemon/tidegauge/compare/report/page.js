@@ -3,6 +3,7 @@
   const layers = JSON.parse(document.getElementById("layers").textContent);
   const detail = document.getElementById("detail");
   const groups = [...document.querySelectorAll("g.layer")];
+  const nodes = [...document.querySelectorAll("g.node")];
   const show = (index, focus) => {
     groups.forEach((group) => {
       const on = Number(group.dataset.index) === index;
@@ -10,6 +11,7 @@
       group.setAttribute("tabindex", on ? "0" : "-1");
       if (on && focus) { group.focus(); group.scrollIntoView({ block: "nearest", inline: "nearest" }); }
     });
+    nodes.forEach((node) => node.classList.toggle("on", Number(node.dataset.index) === index));
     const layer = layers[index];
     if (!layer || !detail) return;
     detail.replaceChildren();
@@ -45,6 +47,85 @@
       if (next) show(Number(next.dataset.index), true);
     });
   });
+  const drawing = document.getElementById("network");
+  if (drawing) {
+    const whole = { x: 0, y: 0, w: Number(drawing.dataset.width), h: Number(drawing.dataset.height) };
+    let view = { ...whole };
+    const apply = () => drawing.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
+    const zoom = (factor, x, y) => {
+      const f = Math.min(Math.max(view.w * factor, 150), whole.w * 4) / view.w;
+      view = { x: x - (x - view.x) * f, y: y - (y - view.y) * f, w: view.w * f, h: view.h * f };
+      apply();
+    };
+    const at = (event) => {
+      const box = drawing.getBoundingClientRect();
+      const scale = Math.max(view.w / box.width, view.h / box.height);
+      return {
+        scale,
+        x: view.x + view.w / 2 + (event.clientX - box.left - box.width / 2) * scale,
+        y: view.y + view.h / 2 + (event.clientY - box.top - box.height / 2) * scale,
+      };
+    };
+    const centre = (node) => {
+      const box = node.querySelector("rect"), frame = drawing.getBoundingClientRect();
+      const x = Number(box.getAttribute("x")) + 88, y = Number(box.getAttribute("y")) + 17;
+      const w = Math.min(Math.max(frame.width, 300), 900), h = (w * frame.height) / Math.max(frame.width, 1);
+      view = { x: x - w / 2, y: y - h / 2, w, h };
+      apply();
+    };
+    drawing.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const point = at(event);
+      zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, point.x, point.y);
+    }, { passive: false });
+    let from = null, moved = false;
+    drawing.addEventListener("pointerdown", (event) => { from = event; moved = false; });
+    drawing.addEventListener("pointermove", (event) => {
+      if (!from) return;
+      const { scale } = at(event);
+      const dx = (event.clientX - from.clientX) * scale, dy = (event.clientY - from.clientY) * scale;
+      if (!moved && Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) < 4) return;
+      if (!moved) drawing.setPointerCapture(event.pointerId);
+      moved = true;
+      drawing.classList.add("moving");
+      view.x -= dx; view.y -= dy; from = event;
+      apply();
+    });
+    const end = () => { from = null; drawing.classList.remove("moving"); };
+    drawing.addEventListener("pointerup", end);
+    drawing.addEventListener("pointercancel", end);
+    nodes.forEach((node) => node.addEventListener("click", () => { if (!moved) show(Number(node.dataset.index), false); }));
+    document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
+      const x = view.x + view.w / 2, y = view.y + view.h / 2;
+      if (button.dataset.zoom === "fit") { view = { ...whole }; apply(); } else zoom(button.dataset.zoom === "in" ? 1 / 1.4 : 1.4, x, y);
+    }));
+    const start = nodes.find((node) => node.dataset.index === document.body.dataset.first) ?? nodes[0];
+    const frame = drawing.getBoundingClientRect();
+    if (start && whole.h / whole.w > (frame.height / Math.max(frame.width, 1)) * 1.1) centre(start);
+    drawing.addEventListener("tidegauge-centre", (event) => { const node = nodes.find((n) => Number(n.dataset.index) === event.detail); if (node) centre(node); });
+  }
+  const filter = document.getElementById("filter"), only = document.getElementById("only");
+  if (filter && only) {
+    const rows = [...document.querySelectorAll("tr[data-verdict]")], shown = document.getElementById("shown");
+    const update = () => {
+      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let count = 0;
+      rows.forEach((row) => {
+        const text = row.textContent.toLowerCase();
+        const fits = (!only.value || row.dataset.verdict === only.value) && words.every((word) => text.includes(word));
+        row.hidden = !fits;
+        count += fits;
+      });
+      shown.textContent = `${count} of ${rows.length} layers`;
+    };
+    filter.addEventListener("input", update);
+    only.addEventListener("change", update);
+    update();
+    rows.forEach((row) => row.addEventListener("click", () => {
+      show(Number(row.dataset.row), false);
+      drawing?.dispatchEvent(new CustomEvent("tidegauge-centre", { detail: Number(row.dataset.row) }));
+    }));
+  }
   document.querySelectorAll("[data-show]").forEach((button) =>
     button.addEventListener("click", () => show(Number(button.dataset.show), true)));
   document.querySelectorAll("[data-copy]").forEach((button) =>
