@@ -6,6 +6,7 @@ from tidegauge_dashboards.device import SCRAPED
 from tidegauge_dashboards.panels import (
     DEVICE,
     GREEN,
+    RARE,
     RED,
     Board,
     Column,
@@ -60,7 +61,8 @@ def _faults() -> Row:
     restarts = Query(f"sum by (device, reason) ({restarted})", "{{device}} {{reason}}")
     failed = Query(f"sum by (device) ({own(rate('tidegauge_inference_errors_total'))})", "{{device}}")
     latched = Query(
-        f'{DETECTOR}{{{DEVICE},detector=~"accelerator_.+|not_offloaded"}} == 1', quiet="while nothing is latched"
+        f'{DETECTOR}{{{DEVICE},detector=~"accelerator_.+|not_offloaded"}} == 1',
+        quiet="while supervision has latched nothing",
     )
     identity = own("tidegauge_artifact_info")
     state = {"0": ("ok", GREEN), "1": ("yes", RED)}
@@ -75,6 +77,7 @@ def _faults() -> Row:
                 (restarts,),
                 least=0,
                 links=device_page(),
+                interval=RARE,
             ),
             Panel("Failed device runs", "A second." + SCRAPED, "hertz", (failed,), least=0, links=device_page()),
             Panel(
@@ -131,6 +134,7 @@ def _agreement() -> Row:
                 "percentunit",
                 (_heat("tidegauge_shadow_disagreement_ratio"),),
                 "heat",
+                interval=RARE,
             ),
             Panel(
                 "Tensor errors",
@@ -138,6 +142,7 @@ def _agreement() -> Row:
                 "sci",
                 (_heat("tidegauge_shadow_nmse_ratio"),),
                 "heat",
+                interval=RARE,
             ),
             Panel(
                 "Known answers that differ",
@@ -146,6 +151,7 @@ def _agreement() -> Row:
                 (mismatch,),
                 least=0,
                 links=device_page(),
+                interval=RARE,
             ),
             Panel(
                 "Saturation",

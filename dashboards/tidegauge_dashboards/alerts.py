@@ -251,6 +251,16 @@ def _board() -> list[Alert]:
             "of that anomaly can't be compared any more; the alarm itself is not lost.",
         ),
         Alert(
+            "TidegaugeStateUnwritable",
+            "tidegauge-board",
+            "warning",
+            f"max by (device) ({of_board('tidegauge_state_unwritable')}) == 1",
+            "{{ $labels.device }} can't write to its disk",
+            "The disk is full, read-only or broken. The agent goes on in memory: a reboot would lose alarms, "
+            "evidence of the detectors and captures since.",
+            "5m",
+        ),
+        Alert(
             "TidegaugeLinkDown",
             "tidegauge-board",
             "warning",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegauge_dashboards.panels import BAD, GREEN, RED, Board, Panel, Query, Row, collector_page, rate
+from tidegauge_dashboards.panels import BAD, GREEN, RARE, RED, Board, Panel, Query, Row, collector_page, rate
 
 _NAME = "tidegauge_collector"
 
@@ -96,7 +96,7 @@ def _intake() -> Row:
                 "hertz",
                 (_by("reason", "refused_total"),),
                 least=0,
-                links=collector_page("#refused"),
+                links=collector_page(),
             ),
             Panel(
                 "Told to come back later",
@@ -140,6 +140,7 @@ def _comparisons() -> Row:
                 "In the interval, by how they ended.",
                 "none",
                 (Query(f"sum by (result) (increase({_NAME}_comparisons_total[$__rate_interval]))", "{{result}}"),),
+                interval=RARE,
                 least=0,
                 links=collector_page("#bundles"),
             ),
@@ -148,6 +149,7 @@ def _comparisons() -> Row:
                 "Median and upper tail.",
                 "s",
                 (_duration(0.5, "median"), _duration(0.95, "95 %")),
+                interval=RARE,
                 least=0,
             ),
         ),

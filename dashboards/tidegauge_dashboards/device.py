@@ -8,6 +8,7 @@ from tidegauge_dashboards.panels import (
     DEVICE,
     GREEN,
     PROBLEM_WORDS,
+    RARE,
     RED,
     Board,
     Column,
@@ -17,11 +18,14 @@ from tidegauge_dashboards.panels import (
     collector_page,
     own,
     quantile,
+    rare,
     rate,
 )
 from tidegauge_dashboards.recording import ALARM, CAMERA, DETECTOR, EVIDENCE, HEARD, LINK, LOSS, SPOOL
 
 SCRAPED = " Only where Prometheus scrapes the board itself."
+#: A state among several of which one holds.
+YES_WORDS = {"0": (" ", "transparent"), "1": ("yes", "blue")}
 _FIRST = "until the first observation after acceptance"
 
 
@@ -169,6 +173,7 @@ def _drift() -> Row:
                     Query(quantile(0.95, "tidegauge_shadow_disagreement_ratio"), "95 %"),
                 ),
                 least=0,
+                interval=RARE,
             ),
             Panel(
                 "Tensor error",
@@ -178,6 +183,7 @@ def _drift() -> Row:
                     Query(quantile(0.5, "tidegauge_shadow_nmse_ratio"), "median"),
                     Query(quantile(0.95, "tidegauge_shadow_nmse_ratio"), "95 %"),
                 ),
+                interval=RARE,
             ),
             Panel(
                 "Known answers",
@@ -186,6 +192,7 @@ def _drift() -> Row:
                 "none",
                 (mismatches,),
                 least=0,
+                interval=RARE,
             ),
             Panel(
                 "Shadow samples",
@@ -202,6 +209,22 @@ def _drift() -> Row:
                 least=0,
             ),
             Panel(
+                "Samples held out",
+                "Measured pairs that feed no detector, in the interval, by reason." + SCRAPED,
+                "none",
+                (Query(f"sum by (reason) ({own(rare('tidegauge_shadow_held_out_total'))})", "{{reason}}"),),
+                interval=RARE,
+                least=0,
+            ),
+            Panel(
+                "Light",
+                "The light context of the present frames: each has a reference of its own." + SCRAPED,
+                "none",
+                (Query(f"max by (context) ({own('tidegauge_light_context')})", "{{context}}"),),
+                "states",
+                words=YES_WORDS,
+            ),
+            Panel(
                 "CPU time of a shadow sample",
                 "Median and upper tail." + SCRAPED,
                 "s",
@@ -210,6 +233,7 @@ def _drift() -> Row:
                     Query(quantile(0.95, "tidegauge_shadow_duration_seconds"), "95 %"),
                 ),
                 least=0,
+                interval=RARE,
             ),
         ),
     )
@@ -261,15 +285,47 @@ def _running() -> Row:
                 "none",
                 (restarts,),
                 least=0,
+                interval=RARE,
             ),
-            Panel("Restarts of other workers", "Camera and reference." + SCRAPED, "none", (workers,), least=0),
+            Panel(
+                "Restarts of other workers",
+                "Camera and reference." + SCRAPED,
+                "none",
+                (workers,),
+                least=0,
+                interval=RARE,
+            ),
+            Panel(
+                "Ends of workers",
+                "That came out of turn, in the interval, by the fault that TIDL's logs name." + SCRAPED,
+                "none",
+                (Query(f"sum by (cause) ({own(rare('tidegauge_worker_ends_total'))})", "{{cause}}"),),
+                interval=RARE,
+                least=0,
+            ),
+            Panel(
+                "Faults in the remote log",
+                "Lines that name a fault, in the interval; only of the agent's own remote-log server." + SCRAPED,
+                "none",
+                (Query(f"sum by (fault) ({own(rare('tidegauge_remote_log_faults_total'))})", "{{fault}}"),),
+                interval=RARE,
+                least=0,
+            ),
+            Panel(
+                "Restarts of the core",
+                "Of the C7x through remoteproc, in the interval, by result." + SCRAPED,
+                "none",
+                (Query(f"sum by (result) ({own(rare('tidegauge_core_restarts_total'))})", "{{result}}"),),
+                interval=RARE,
+                least=0,
+            ),
             Panel(
                 "State of the agent",
                 "What the pipeline is at." + SCRAPED,
                 "none",
                 (Query(f"max by (state) ({own('tidegauge_agent_state')})", "{{state}}"),),
                 "states",
-                words={"0": (" ", "transparent"), "1": ("yes", "blue")},
+                words=YES_WORDS,
             ),
         ),
     )
@@ -287,6 +343,15 @@ def _evidence() -> Row:
                 (results,),
                 least=0,
                 links=collector_page("#bundles"),
+                interval=RARE,
+            ),
+            Panel(
+                "State folder",
+                "Whether the board can write what must survive a reboot." + SCRAPED,
+                "none",
+                (Query(own("tidegauge_state_unwritable"), "{{device}}"),),
+                "states",
+                words=PROBLEM_WORDS,
             ),
             Panel(
                 "Spool",

@@ -6,6 +6,7 @@ from tidegauge_dashboards.device import SCRAPED
 from tidegauge_dashboards.panels import (
     DEVICE,
     GREEN,
+    RARE,
     RED,
     YELLOW,
     Board,
@@ -72,6 +73,7 @@ def _link() -> Row:
                 ),
                 least=0,
                 links=collector_page("#bundles"),
+                interval=RARE,
             ),
             Panel(
                 "Bundles turned away",
@@ -79,7 +81,8 @@ def _link() -> Row:
                 "none",
                 (refused,),
                 least=0,
-                links=collector_page("#refused"),
+                links=collector_page(),
+                interval=RARE,
             ),
         ),
     )
@@ -132,9 +135,18 @@ def _spool() -> Row:
                 (dropped,),
                 least=0,
                 links=device_page(),
+                interval=RARE,
             ),
-            Panel("Captures", "By result." + SCRAPED, "none", (captures,), least=0, links=collector_page("#bundles")),
-            Panel("Captures refused", "By reason." + SCRAPED, "none", (refusals,), least=0),
+            Panel(
+                "Captures",
+                "By result." + SCRAPED,
+                "none",
+                (captures,),
+                least=0,
+                links=collector_page("#bundles"),
+                interval=RARE,
+            ),
+            Panel("Captures refused", "By reason." + SCRAPED, "none", (refusals,), least=0, interval=RARE),
             Panel(
                 "Files in the spool",
                 "Files and folders; their number is limited too." + SCRAPED,

@@ -22,6 +22,8 @@ DEVICE = 'device=~"$device"'
 GREEN, YELLOW, RED, BLUE, GREY = "green", "yellow", "red", "blue", "text"
 #: Thresholds of a value that is bad from 1 on.
 BAD = ((None, GREEN), (1.0, RED))
+#: Shortest step where what is counted comes once a minute or less.
+RARE = "15m"
 #: Words for a gauge that is 0 or 1.
 ALARM_WORDS = {"0": ("no", GREEN), "1": ("ALARM", RED)}
 PROBLEM_WORDS = {"0": ("ok", GREEN), "1": ("problem", RED)}
@@ -48,7 +50,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `width` of 24 columns. `steps`: thresholds. `links`: title and address of each."""
+    """One panel. `width` of 24 columns. `steps`: thresholds. `links`: title and address of each.
+    `interval`: the shortest step, and so the shortest `$__rate_interval`; longer where what is counted is rare.
+    """
 
     title: str
     description: str
@@ -64,6 +68,7 @@ class Panel:
     most: float | None = None
     columns: dict[str, Column] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ def own(expr: str) -> str:
 
 def rate(counter: str) -> str:
     return f"rate({counter}[$__rate_interval])"
+
+
+def rare(counter: str) -> str:
+    """How many in the interval; for panels with `interval=RARE`."""
+    return f"increase({counter}[$__rate_interval])"
 
 
 def quantile(share: float, histogram: str, by: str = "device") -> str:
@@ -194,6 +204,8 @@ def _targets(panel: Panel, builder: Any) -> Any:
 def _common(panel: Panel, builder: Any) -> Any:
     builder = _targets(panel, builder.title(panel.title).description(panel.description).datasource(SOURCE))
     builder = builder.unit(panel.unit).no_value("no data")
+    if panel.interval:
+        builder = builder.interval(panel.interval)
     if panel.steps:
         builder = builder.thresholds(_thresholds(panel.steps))
     if panel.words:

@@ -66,6 +66,7 @@ SPOOL = "tidegauge_spool_bytes"
 REFUSED = 'tidegauge_mqtt_publishes_total{result="refused"}'
 TURNED_AWAY = "tidegauge_bundles_refused_total"
 CERTIFICATE = 'tidegauge_certificate_expiry_timestamp_seconds{use="link"}'
+UNWRITABLE = "tidegauge_state_unwritable"
 STUCK = 'tidegauge_agent_state{state="stuck"}'
 
 FAR = 1e9
@@ -85,6 +86,7 @@ _BOARD: dict[str, Given] = {
     TURNED_AWAY: 0.0,
     CERTIFICATE: FAR,
     STUCK: 0.0,
+    UNWRITABLE: 0.0,
     'tidegauge_agent_state{state="running"}': 1.0,
 }
 

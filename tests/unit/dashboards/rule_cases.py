@@ -325,6 +325,16 @@ def board_cases() -> list[Case]:
         Case(
             "SpoolFilling: for moments only", (board({fs.SPOOL: lambda t: 9e7 if t % 10 < 5 else 1e6}),), {35: NOTHING}
         ),
+        Case(
+            "StateUnwritable",
+            (board({fs.UNWRITABLE: from_minute(5)}),),
+            {9: NOTHING, 12: _fires("StateUnwritable", DEVICE)},
+        ),
+        Case(
+            "StateUnwritable: for a moment",
+            (board({fs.UNWRITABLE: between(5, 8)}),),
+            {9: NOTHING, 12: NOTHING},
+        ),
         Case("LinkDown", (board({fs.CONNECTED: from_minute(5, 1, 0)}),), {25: NOTHING, 45: down}),
         Case("LinkDown: it flaps", (board({fs.CONNECTED: lambda t: float(t % 4 == 0)}),), {35: NOTHING, 65: NOTHING}),
         Case(
