@@ -19,8 +19,10 @@ from tidegauge.compare.traces import DeviceTensor
 
 Array = NDArray[Any]
 
-#: A permutation is accepted from the first correlation on, where the trace as it is stays below the second.
+#: A permutation is believed from the first correlation on; bytes that fit their dims at the second one do fit.
 FITS, DOES_NOT = 0.9, 0.3
+#: Where the dims fit no other way, the best order leaves this many times less unexplained than any other.
+MARGIN = 5.0
 _SAMPLE = 1 << 16
 #: Orders of a stored trace's six dims that give (batch, dim1, dim2, channels, height, width).
 _ORDERS: dict[str, tuple[int, ...]] = {
@@ -48,7 +50,7 @@ def arrange(tensor: DeviceTensor, value: Array) -> str | None:
         return best
     as_it_is = _agreement(tensor.codes(), value)
     rivals = [agreement for name, agreement in fits.items() if name != best]
-    if fits[best] > FITS and as_it_is < DOES_NOT and all(rival < DOES_NOT for rival in rivals):
+    if fits[best] > FITS and all(_by_far(fits[best], rival) for rival in (as_it_is, *rivals)):
         tensor.arrange(_ORDERS[best])
         return best
     return None
@@ -71,6 +73,11 @@ def told_otherwise(tensor: DeviceTensor, value: Array) -> str | None:
     agreements = {name: _agreement(reading, value) for name, reading in readings.items()}
     best = max(agreements, key=lambda name: agreements[name])
     return best if agreements[best] > FITS else None
+
+
+def _by_far(best: float, rival: float) -> bool:
+    """Channels have means of their own, so that a wrong order agrees somewhat: what counts is what is unexplained."""
+    return 1 - max(rival, 0.0) ** 2 > MARGIN * (1 - best**2)
 
 
 def _agreement(codes: Array, value: Array) -> float:
