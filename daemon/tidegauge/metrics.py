@@ -6,6 +6,7 @@ pid, layer name or free text, so the number of series is fixed by the configurat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import prometheus_client
@@ -81,6 +82,11 @@ REMOTE_LOG_FAULTS = (
     LogCause.CORE_ERROR,
     LogCause.OPENVX_ERROR,
 )
+#: Causes by which ends of workers are counted; a bundle and the log tell all of them.
+END_CAUSES = tuple(
+    cause.word for cause in (LogCause.NETWORK_VERSION, LogCause.C7X_MEMORY, LogCause.CREATE_FAILED, LogCause.CORE_ERROR)
+)
+OTHER = "other"
 WORKERS = ("camera", "shadow", "remote_log")
 WORKER_RESTART_REASONS = ("failed", "hung", "exited")
 CAPTURE_RESULTS = ("captured", "refused", "failed")
@@ -90,10 +96,10 @@ CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
 
 #: Frame budgets of 30 and 20 pictures a second are edges.
-LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5, 1)
+LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5)
 #: Few buckets where their edges decide nothing: an agent with two models exports 300 series at most.
 SHADOW_BUCKETS = (0.1, 1, 10)
-LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.2, 0.5)
 NMSE_BUCKETS = (1e-6, 1e-4, 1e-2, 1.0)
 LAG_BUCKETS = (0.005, 0.1, 0.5, 5)
 
@@ -101,7 +107,7 @@ LAG_BUCKETS = (0.005, 0.1, 0.5, 5)
 class AgentMetrics:
     """The agent's registry. Only the agent's event loop writes; the metrics server reads."""
 
-    def __init__(self, model: str, outputs_limit: int = 3) -> None:
+    def __init__(self, model: str, outputs_limit: int = 2) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # untyped in the library
         self.registry = CollectorRegistry()
         self.model = model
@@ -182,7 +188,7 @@ class AgentMetrics:
             "remote_log_faults_total", "Lines of the agent's own remote-log server that name a fault.", "fault"
         )
         self.core_restarts = self._counter(
-            "core_restarts_total", "Attempts to restart the C7x through remoteproc, by result.", "model", "result"
+            "core_restarts_total", "Attempts to restart the C7x through remoteproc, by result.", "result"
         )
         self.worker_restarts = self._counter(
             "worker_restarts_total", "Restarts of the other workers, by reason.", "worker", "reason"
@@ -302,12 +308,12 @@ class AgentMetrics:
             self.spool_dropped.labels(dropped.value)
         for refusal in REFUSALS:
             self.refusals.labels(refusal)
-        for named in (*(each.word for each in REMOTE_LOG_FAULTS), "other"):
+        for named in (*(each.word for each in REMOTE_LOG_FAULTS), OTHER):
             self.remote_log_faults.labels(named)
         for result in CORE_RESTARTS:
-            self.core_restarts.labels(self.model, result)
-        for fault in LogCause:
-            self.log_causes.labels(fault.word)
+            self.core_restarts.labels(result)
+        for word in (*END_CAUSES, OTHER):
+            self.log_causes.labels(word)
         for worker in WORKERS:
             for reason in WORKER_RESTART_REASONS:
                 self.worker_restarts.labels(worker, reason)
@@ -331,11 +337,18 @@ class AgentMetrics:
 
     def held_out_counts(self) -> dict[str, int]:
         """Measured samples that fed no paired detector, by reason."""
-        name = "tidegauge_shadow_held_out_total"
+        return self._counts("shadow_held_out_total", "reason", HELD_OUT)
+
+    def sample_counts(self) -> dict[str, int]:
+        """Shadow samples by result."""
+        return self._counts("shadow_samples_total", "result", SAMPLE_RESULTS)
+
+    def _counts(self, name: str, label: str, values: Iterable[str]) -> dict[str, int]:
         found = {
-            reason: self.registry.get_sample_value(name, {"model": self.model, "reason": reason}) for reason in HELD_OUT
+            value: self.registry.get_sample_value(f"tidegauge_{name}", {"model": self.model, label: value})
+            for value in values
         }
-        return {reason: int(count) for reason, count in found.items() if count is not None}
+        return {value: int(count) for value, count in found.items() if count is not None}
 
     def render(self) -> bytes:
         """The registry in Prometheus' text format."""

@@ -19,6 +19,9 @@ from tidegauge.metrics import CAUSES, AgentMetrics
 
 log = logging.getLogger(__name__)
 
+#: Detectors whose alarms are exported one by one: an agent's series are bounded. `drift_alarm` has them all by cause.
+MOST_SHOWN = 8
+
 
 class AlarmBook:
     """The one writer of `AgentState.alarms` and of the metrics `drift_alarm` and `alarm_latched`."""
@@ -26,16 +29,23 @@ class AlarmBook:
     def __init__(self, store: StateStore, bus: Bus, metrics: AgentMetrics) -> None:
         self._store, self._bus, self._metrics = store, bus, metrics
         self._count = 0
-        self._shown: set[tuple[str, str]] = set()
+        self._exported: set[tuple[str, str]] = set()
+        self._shown: dict[tuple[str, str], None] = {}
 
     @property
     def alarms(self) -> tuple[Latched, ...]:
         return self._store.state.alarms
 
     def show(self) -> None:
-        """Set the metrics from what is latched. A detector is exported from its first alarm on."""
-        by_detector = {(alarm.detector, alarm.verdict) for alarm in self.alarms}
-        self._shown |= by_detector
+        """Set the metrics from what is latched. A detector is exported from its first alarm on, but no more than
+        `MOST_SHOWN`: then those that are over longest make room."""
+        by_detector = {(alarm.detector, alarm.verdict): None for alarm in self.alarms}
+        self._shown = {each: None for each in self._shown if each not in by_detector} | by_detector
+        for gone in list(self._shown)[:-MOST_SHOWN]:
+            del self._shown[gone]
+            if gone in self._exported:
+                self._metrics.latched.remove(self._metrics.model, *gone)
+        self._exported = set(self._shown)
         for detector, verdict in self._shown:
             value = 1 if (detector, verdict) in by_detector else 0
             self._metrics.latched.labels(self._metrics.model, detector, verdict).set(value)

@@ -54,9 +54,9 @@ class CoreRestart:
             await self._restart(reason)
         except NotRestarted as error:
             log.warning("the C7x was not restarted: %s", error)
-            self._metrics.core_restarts.labels(self._metrics.model, error.result).inc()
+            self._metrics.core_restarts.labels(error.result).inc()
             return str(error)
-        self._metrics.core_restarts.labels(self._metrics.model, "restarted").inc()
+        self._metrics.core_restarts.labels("restarted").inc()
         log.warning("the C7x was restarted through remoteproc, after: %s", reason)
         return ""
 

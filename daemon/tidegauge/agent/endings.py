@@ -16,7 +16,7 @@ from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import WorkerEnded
 from tidegauge.clocks import Stamp, stamp, wall
-from tidegauge.metrics import AgentMetrics
+from tidegauge.metrics import END_CAUSES, OTHER, AgentMetrics
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Endings:
         words = last_words.last_words(follower.heard(), self._layers)
         sentence = f"{error}; {words.sentence}" if words.sentence else str(error)
         if words.cause:
-            self._metrics.log_causes.labels(words.cause).inc()
+            self._metrics.log_causes.labels(words.cause if words.cause in END_CAUSES else OTHER).inc()
         self._kept.append(Ending(stamp(), error.kind, words.cause, sentence))
         return WorkerEnded(error.kind, sentence, error.failure)
 

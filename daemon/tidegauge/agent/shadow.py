@@ -93,6 +93,7 @@ class ShadowService:
         self._limits = Limits(config.stand_back.temperature, config.stand_back.load, config.stand_back.latency_rise)
         self._latency = LatencyRise()
         self.mix = Mix()
+        self.waiting = ""
         self._cpu_seconds, self._measured = 0.0, 0
         self._free: list[int] = []
         self._jobs: deque[_Job] = deque()
@@ -131,6 +132,7 @@ class ShadowService:
             self._forced = False
             self._forced_slots.add(slot)
         else:
+            self.waiting = ""
             self._sampler.taken(now)
         return slot
 
@@ -144,6 +146,7 @@ class ShadowService:
 
     def _skip(self, now: Monotonic, reason: str) -> int:
         self._sampler.skip(now)
+        self.waiting = reason.removeprefix("skipped_")
         self._metrics.samples.labels(self._metrics.model, reason).inc()
         self._note_mix(run=False)
         return -1

@@ -61,12 +61,15 @@ class ReferenceStatus(msgspec.Struct, frozen=True):
 
 
 class ShadowStatus(msgspec.Struct, frozen=True):
-    """`gap`: seconds between samples on average that gap and CPU budget allow. `held_out`: measured samples that fed no
-    paired detector, by reason. `mix_distance`: total variation between the light contexts of samples that were run and
-    of those that were skipped, None while one of them has none.
+    """`gap`: seconds between samples on average that gap and CPU budget allow. `waiting`: why the newest sample that
+    was due could not be taken, empty where it was; `results`: all since the start. `held_out`: measured samples that
+    fed no paired detector, by reason. `mix_distance`: total variation between the light contexts of samples that were
+    run and of those that were skipped, None while one of them has none.
     """
 
     gap: float
+    waiting: str
+    results: dict[str, int]
     held_out: dict[str, int]
     mix_distance: float | None
 
@@ -206,7 +209,7 @@ class Observer:
             contexts=self._monitor.contexts(),
             judged_inputs=self._monitor.judged_inputs,
             rates=self._rates(),
-            shadow=ShadowStatus(self._shadow.gap, self._metrics.held_out_counts(), self._shadow.mix.distance),
+            shadow=self._shadow_status(),
             evidence={name: Evidence(*pair) for name, pair in self._monitor.evidence().items()},
             alarms=state.alarms,
             holding=self._monitor.holding(),
@@ -224,6 +227,12 @@ class Observer:
             workers=self._workers(),
             camera=self._camera_status(),
             last_end=self._pipeline.endings.last,
+        )
+
+    def _shadow_status(self) -> ShadowStatus:
+        shadow, metrics = self._shadow, self._metrics
+        return ShadowStatus(
+            shadow.gap, shadow.waiting, metrics.sample_counts(), metrics.held_out_counts(), shadow.mix.distance
         )
 
     def _camera_status(self) -> CameraStatus:

@@ -108,7 +108,10 @@ def _context(context: ContextStatus) -> str:
 def _shadow(report: StatusReport) -> str:
     shadow = report.shadow
     held = ", ".join(f"{reason} {count}" for reason, count in shadow.held_out.items() if count)
-    parts = [f"a sample every {shadow.gap:.3g} s", f"held out: {held or 'none'}"]
+    counts = ", ".join(f"{count} {result.replace('_', ' ')}" for result, count in shadow.results.items() if count)
+    parts = [f"a sample every {shadow.gap:.3g} s", counts or "none yet", f"held out: {held or 'none'}"]
+    if shadow.waiting:
+        parts.insert(0, f"stands back ({shadow.waiting.replace('_', ' ')})")
     if shadow.mix_distance is not None:
         parts.append(f"light of skipped samples differs by {shadow.mix_distance:.2f} from that of run ones")
     return "; ".join(parts)

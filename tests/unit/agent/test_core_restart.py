@@ -44,7 +44,7 @@ class Rung:
         return asyncio.run(self.core.attempt("hung"))
 
     def count(self, result: str) -> float | None:
-        return self.metrics.registry.get_sample_value("tidegauge_core_restarts_total", {"model": "m", "result": result})
+        return self.metrics.registry.get_sample_value("tidegauge_core_restarts_total", {"result": result})
 
 
 def test_a_restarted_core_answers_again_and_the_others_were_left_alone(

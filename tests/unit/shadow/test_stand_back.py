@@ -155,6 +155,7 @@ class TestWired:
         shadow, metrics = self.made(tmp_path, bus, StandBackConfig())
         assert chosen(shadow) == -1
         assert results(metrics) == {"skipped_load": 1}
+        assert shadow.waiting == "load"
         assert shadow.mix.skipped == {"day": 1}
 
     def test_latency_of_the_product(self, tmp_path: Path, bus: Bus) -> None:
