@@ -7,6 +7,7 @@ Files in the folder FAULTY_ACCELERATOR steer it: `fail_create`, `hang_create`, `
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def hang() -> None:
 class InferenceSession:
     def __init__(self, path: str, providers: Any, provider_options: Any, sess_options: Any) -> None:
         with (FOLDER / "creates").open("a") as file:
-            file.write("create\n")
+            main = threading.current_thread() is threading.main_thread()
+            file.write(f"create {os.getpid()} {'main' if main else 'other'} {time.monotonic()}\n")
         if told("fail_create"):
             raise Fail("Create state function failed. Return value:-1")
         if told("hang_create"):

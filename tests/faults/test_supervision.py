@@ -127,7 +127,12 @@ def test_a_session_that_cannot_be_created_is_tried_few_times(board: SmallBoard, 
         url = board.url(agent)
         wait_for(lambda: metrics(url)[DOWN] == 1, 60, "an accelerator given up")
         assert metrics(url)[restarts(reason)] == 2
-        assert (board.faults / "creates").read_text().count("create") == 2
+        creates = [line.split() for line in (board.faults / "creates").read_text().splitlines()]
+        assert len(creates) == 2
+        assert {thread for _, _, thread, _ in creates} == {"main"}, "sessions are opened from one thread"
+        first, second = (float(moment) for *_, moment in creates)
+        assert second - first >= 0.1, "not before the pause (`supervision.create_first`)"
+        assert len({pid for _, pid, _, _ in creates}) == 2, "each in a process of its own"
         assert "accelerator_down" in alarms(board)
         assert ("not_offloaded" in alarms(board)) == (fault == "cpu_only")
         assert healthz(url)[0] == 200

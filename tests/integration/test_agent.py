@@ -10,10 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tidegauge.bundles.reader import read_manifest
 from tidegauge.demo.board import compile_demo
 from tidegauge.demo.broker import free_port
 from tidegauge.demo.settings import Places, agent_settings, write_toml
+from tidegauge.evaluation.small_board import metrics, wait_for
 from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.state import BoardState, inject
 
@@ -39,16 +39,6 @@ def program(name: str, package: str) -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"no {what} within {seconds:.0f} s")
 
 
 class Board:
@@ -106,15 +96,6 @@ class Board:
 @pytest.fixture
 def board(tmp_path: Path) -> Board:
     return Board(tmp_path)
-
-
-def metrics(url: str) -> dict[str, float]:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        text = answer.read().decode()
-    return {
-        match["name"]: float(match["value"])
-        for match in re.finditer(r"^(?P<name>[a-z_]+(?:\{[^}]*\})?) (?P<value>\S+)$", text, re.MULTILINE)
-    }
 
 
 def query(port: int, expression: str) -> list[Any]:

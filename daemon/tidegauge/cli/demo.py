@@ -15,6 +15,7 @@ from rich.console import Console
 from tidegauge.demo.run import Options, Outcome, run
 from tidegauge.demo.show import Show
 from tidegauge.errors import TidegaugeError
+from tidegauge.virtualboard.failures import parse
 from tidegauge.virtualboard.faults import KINDS
 
 
@@ -28,6 +29,8 @@ from tidegauge.virtualboard.faults import KINDS
     type=click.Choice(["low-light", "sdk-upgrade"]),
     help="Instead: from a problem to the cured network, step by step; leaves reports and pictures in a folder.",
 )
+@click.option("--fail", "failures", multiple=True, metavar="NAME[:AMOUNT]", help="Instead of a fault: the board fails.")
+@click.option("--after", type=click.FloatRange(min=0), help="Seconds of healthy runs before it; 0: from the start.")
 @click.option("--once", is_flag=True, help="End after the report: exit 0 when the culprit is the injected layer.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the result to this file.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Work in this new folder and leave it.")
@@ -37,6 +40,8 @@ def command(
     fault: str | None,
     from_start: bool,
     story: str | None,
+    failures: tuple[str, ...],
+    after: float | None,
     once: bool,
     json_file: Path | None,
     keep: Path | None,
@@ -46,13 +51,18 @@ def command(
         raise TidegaugeError("--from-start needs a fault, --fault none has none", "leave one of them out")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise TidegaugeError(f"the folder {keep} is not empty", "name a new folder for --keep")
+    failing = tuple(parse(text) for text in failures)
+    if failing and (layer is not None or fault is not None or from_start or story is not None):
+        raise TidegaugeError("--fail takes the place of a fault", "leave --layer, --fault, --from-start, --story out")
+    if after is not None and not failing:
+        raise TidegaugeError("--after says when --fail comes, and there is none", "add --fail NAME")
     if story is not None:
         if layer is not None or fault is not None or from_start:
             raise TidegaugeError("a story brings its own fault", "leave --layer, --fault and --from-start out")
         sys.exit(0 if _tell(story, keep or Path(f"story-{story}"), json_file) else 1)
     with tempfile.TemporaryDirectory(prefix="tidegauge-demo-", ignore_cleanup_errors=True) as temporary:
         folder = (keep or Path(temporary)).resolve()
-        options = Options(seed, fault, layer, from_start, folder)
+        options = Options(seed, fault, layer, from_start, folder, failing, 5.0 if after is None else after)
         outcome = asyncio.run(_demo(options, once, json_file))
     if once:
         sys.exit(0 if outcome.right else 1)
@@ -107,6 +117,11 @@ async def _demo(options: Options, once: bool, json_file: Path | None) -> Outcome
 def _print(console: Console, outcome: Outcome) -> None:
     mark = "[bold green]right[/]" if outcome.right else "[bold red]wrong[/]"
     console.print()
+    if outcome.failures:
+        console.print(f"  failed          {', '.join(outcome.failures)}")
+        console.print(f"  alarms          {', '.join(outcome.alarms) or 'none'}")
+        console.print(f"  ended           {outcome.why}")
+        return
     console.print(f"  injected layer  {outcome.injected_layer or 'none'}  ({outcome.injected_fault or 'no fault'})")
     console.print(f"  named layer     {outcome.named_layer or 'none'}  ({outcome.named_cause or 'no cause'})")
     console.print(f"                  {mark}: {outcome.why}")

@@ -169,7 +169,7 @@ def _reliability(
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     table = reliability.evaluate(reliability.named(names), jobs, progress, keep and keep.resolve())
     if json_file is not None:
-        write_durably(json_file, msgspec.json.format(msgspec.json.encode(table)))
+        write_durably(json_file, table.encoded())
     if tables is not None:
         write_durably(tables, reliability.markdown(table).encode())
     for row in table.rows:

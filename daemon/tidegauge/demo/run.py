@@ -16,11 +16,13 @@ import msgspec
 
 from tidegauge.demo.board import choose_fault, compile_demo
 from tidegauge.demo.broker import broker, free_port
+from tidegauge.demo.failing import Failing
 from tidegauge.demo.processes import Child, running, tidegauge
 from tidegauge.demo.settings import DEVICE, Places, agent_settings, collector_settings, write_toml
 from tidegauge.demo.show import Show
 from tidegauge.demo.watch import DeviceWatch, get_json
 from tidegauge.errors import TidegaugeError
+from tidegauge.virtualboard.failures import Failure
 from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.state import BoardState, inject
 
@@ -33,13 +35,18 @@ REPORT_SECONDS = 120.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """As given on the command line; `fault` None draws it from the seed, "none" injects nothing."""
+    """As given on the command line; `fault` None draws it from the seed, "none" injects nothing.
+
+    `failures` of the board in the place of a fault, after `after` seconds of device runs.
+    """
 
     seed: int
     fault: str | None
     layer: str | None
     from_start: bool
     folder: Path
+    failures: tuple[Failure, ...] = ()
+    after: float = 5.0
 
 
 class Outcome(msgspec.Struct):
@@ -60,6 +67,8 @@ class Outcome(msgspec.Struct):
     page: str | None = None
     metrics: str | None = None
     virtual: bool = True
+    failures: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
 
 
@@ -83,6 +92,9 @@ class Demo:
         self.places = Places(options.folder)
         self.fault: Fault | None = None
         self.outcome = Outcome(options.seed, None, None)
+        self.failing: Failing | None = None
+        if options.failures:
+            self.failing = Failing(options.failures, options.after, self.places.state, self.places.virtual, show)
         self._children: list[Child] = []
         self._watching: asyncio.Task[None] | None = None
 
@@ -100,6 +112,8 @@ class Demo:
             BoardState(trace_folder=str(places.traces)).save(places.virtual)
             if options.from_start and self.fault is not None:
                 self._inject(self.fault)
+        if self.failing is not None:
+            self.failing.begin()
         self._show.say("set-up", f"compiled {len(report.layers)} layers, 8-bit convolutions and 16-bit curves")
         async with AsyncExitStack() as stack:
             port, name = await stack.enter_async_context(broker(self.places.root, places.logs))
@@ -173,6 +187,9 @@ class Demo:
     # --- the main job ---
 
     async def main_job(self, watch: DeviceWatch) -> Outcome:
+        if self.failing is not None:
+            await self._fail(self.failing, watch)
+            return self.outcome
         if not (self._options.from_start and self.fault is not None):
             await self._accept(watch)
             if self.fault is None:
@@ -185,6 +202,12 @@ class Demo:
         await self._alarm(watch)
         await self._report()
         return self.outcome
+
+    async def _fail(self, failing: Failing, watch: DeviceWatch) -> None:
+        outcome = self.outcome
+        outcome.failures = tuple(failure.name for failure in self._options.failures)
+        outcome.why = await failing.follow(watch)
+        outcome.alarms, outcome.right = tuple(failing.alarms), True
 
     async def _accept(self, watch: DeviceWatch) -> None:
         with self._show.progress("acceptance", "measuring the healthy pair") as advance:

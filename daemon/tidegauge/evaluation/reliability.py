@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.evaluation import control, freezer
+from tidegauge.evaluation import control
 from tidegauge.evaluation.answers import Answers
 from tidegauge.evaluation.figures import NotRun
 from tidegauge.evaluation.reliability_agent import Template, configured
 from tidegauge.evaluation.reliability_modes import ENDINGS, GOLDEN, Mode, Pace, named
 from tidegauge.evaluation.reliability_trial import Row, Trial, last_line
 from tidegauge.evaluation.small_board import SmallBoard, wait_for
+from tidegauge.virtualboard import freezer
 from tidegauge.virtualboard.options import CompileOptions
 
 __all__ = ["COLUMNS", "Table", "cells", "evaluate", "markdown", "named"]
@@ -39,13 +40,20 @@ class Table(msgspec.Struct):
         return [row for row in self.rows if row.missed]
 
 
+    def encoded(self) -> bytes:
+        """As JSON, with what each row has missed."""
+        rows = [{**msgspec.to_builtins(row), "missed": row.missed} for row in self.rows]
+        table = {"rows": rows, "not_run": self.not_run, "seconds": self.seconds}
+        return msgspec.json.format(msgspec.json.encode(table))
+
+
 def evaluate(modes: tuple[Mode, ...], jobs: int, progress: Callable[[str], None], keep: Path | None = None) -> Table:
     """Run the modes, `jobs` at a time, each with its own board, in a folder that is left where `keep` names it.
 
     Raises TidegaugeError where no healthy agent runs.
     """
     begun = time.monotonic()
-    able = [mode for mode in modes if mode.action != "freeze_worker" or not freezer.why_not()]
+    able = [mode for mode in modes if "unkillable" not in mode.failures or not freezer.why_not()]
     left = [NotRun("reliability", mode.name, freezer.why_not()) for mode in modes if mode not in able]
     with tempfile.TemporaryDirectory(prefix="tg-", ignore_cleanup_errors=True) as temporary:
         folder = keep or Path(temporary)

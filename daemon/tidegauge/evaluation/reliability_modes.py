@@ -59,7 +59,7 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     begin: Literal["start", "running", "capture", "start_capture"] = "running"
     failures: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    action: Literal["", "kill_worker", "freeze_worker", "no_server", "core_restarts"] = ""
+    action: Literal["", "kill_worker", "no_server", "core_restarts"] = ""
     alarms: frozenset[str] = frozenset()
     says: str = ""
     reboot: bool = False
@@ -239,10 +239,11 @@ _RUN_MODES = (
     Mode(
         name="unkillable_worker",
         does="the worker hangs in a driver (state D) and survives SIGKILL",
-        action="freeze_worker",
+        failures=("unkillable",),
         alarms=_DOWN,
         says="does not end on SIGKILL",
-        ends="recovers",
+        ends="given_up",
+        reboot=True,
         within=RUN + KILL + 2 + SLACK,
     ),
     Mode(

@@ -19,11 +19,10 @@ from tidegauge.bundles.reader import missing_blobs, read_manifest
 from tidegauge.evaluation import control
 from tidegauge.evaluation.answers import Answer, Answers
 from tidegauge.evaluation.control import Alarm, Status
-from tidegauge.evaluation.freezer import Frozen
 from tidegauge.evaluation.reliability_agent import Template, configured
 from tidegauge.evaluation.reliability_modes import Mode
 from tidegauge.evaluation.small_board import STOP_SECONDS, healthz, metrics, wait_for
-from tidegauge.virtualboard import failures, faults
+from tidegauge.virtualboard import failures, faults, freezer
 from tidegauge.virtualboard.remoteproc import emulated
 from tidegauge.virtualboard.state import fail, inject, reboot
 
@@ -96,6 +95,7 @@ class Trial:
         mode, row, board = self._mode, self._row, self._board
         config = configured(board, self._pace, self._settings())
         with ExitStack() as stack:
+            stack.callback(freezer.release, board.virtual_folder)  # else a frozen worker would outlive its agent
             if mode.action != "no_server":
                 stack.enter_context(board.remote_log())
             if mode.begin.startswith("start"):
@@ -134,7 +134,7 @@ class Trial:
             self._capture()
         elif mode.begin == "running":
             self._act(stack)
-            if not mode.action.endswith("_worker"):
+            if mode.action != "kill_worker":
                 self._inject()
         if "capture" not in mode.begin:
             self._detect()
@@ -157,18 +157,11 @@ class Trial:
         self._began = time.time()
         if action == "core_restarts":
             stack.enter_context(emulated(self._board.virtual_folder, self._board.folder / "sys"))
-        if not action.endswith("_worker"):
-            return
-        pid = next((worker.pid for worker in self._status().workers if worker.name == "pipeline"), None)
-        if pid is None:
-            raise TimeoutError("the pipeline has no worker that could fail")
         if action == "kill_worker":
+            pid = next((worker.pid for worker in self._status().workers if worker.name == "pipeline"), None)
+            if pid is None:
+                raise TimeoutError("the pipeline has no worker that could be killed")
             os.kill(pid, signal.SIGKILL)
-        else:
-            frozen = Frozen(pid)
-            stack.callback(frozen.thaw)
-            frozen.freeze()
-            self._thaw = frozen.thaw
 
     def _detect(self) -> None:
         mode, row = self._mode, self._row
@@ -216,8 +209,6 @@ class Trial:
             row.end = row.detected
             row.ended = row.detected is not None
         else:
-            if mode.action == "freeze_worker":
-                self._thaw()
             after = self._began + (row.detected or 0.0)
             row.end = self._until_right(after, self._patience) - self._began
             row.ended = mode.ends != "captured" or self._captured()
@@ -229,7 +220,8 @@ class Trial:
         time.sleep(1.0)
         status = self._status()
         pids = [worker.pid for worker in status.workers if worker.name == "pipeline"]
-        return (code, pids) == (200, [None]) and text.startswith("stopped_alarmed") and self._answers.count == count
+        gone = pids == [None] or "unkillable" in self._mode.failures
+        return code == 200 and gone and text.startswith("stopped_alarmed") and self._answers.count == count
 
     def _captured(self) -> bool:
         """Whether the new bundle holds every trace whole."""
