@@ -159,7 +159,6 @@ class SmallBoard:
             "shadow": {"gap_mean": 0.3, "gap_floor": 0.05, "cpu_share": 0.9, "cpu_window": 10.0},
             # The machine is no board: its load is that of whatever else it does.
             "stand_back": {"temperature": 0.0, "load": 0.0, "latency_rise": 0.0},
-            "stand_back": {"load": 0.0, "latency_rise": 0.0},  # whatever else this machine has to do
             "acceptance": {"samples": 400},
             "golden": {"interval": 30.0},
             "capture": {
