@@ -60,7 +60,7 @@ LOOPS: tuple[Loops, ...] = ("bare loop", "bare loop again", "statistics only", "
 SLOTS, SAMPLE_SLOTS = 4, 2
 #: The agent's defaults: share of a core, over a window that is shorter here so that it is in balance at once.
 CPU_SHARE, CPU_WINDOW = 0.05, 20.0
-START_SECONDS, RUN_SECONDS = 120.0, 60.0
+START_SECONDS, RUN_SECONDS = 300.0, 60.0
 #: Frames of a measurement that are not counted.
 WARM = 5
 
