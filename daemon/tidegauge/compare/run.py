@@ -82,9 +82,10 @@ def compare(
     if not work.by_twin:
         first = next((layer for layer in work.layers), None)
         why = f"{first.tensor.name or first.tensor.file}: {first.reason}" if first else "there are none"
-        raise TidegaugeError(
-            f"no traced tensor can be compared ({why})", "give the model and the tempDir of this compile"
-        )
+        cure = "give the model and the tempDir of this compile"
+        if any(layer.status == "duplicate" for layer in work.layers):
+            cure = "keep the traces of one run in the folder"
+        raise TidegaugeError(f"no traced tensor can be compared ({why})", cure)
     ordered = sorted(work.by_twin, key=lambda name: model.producer.get(name, -1))
     total = len(ordered)
     for done in evaluate(work, source.subgraphs):
