@@ -190,6 +190,15 @@ def _accelerator() -> list[Alert]:
             "was.",
         ),
         Alert(
+            "TidegaugeAcceleratorTraces",
+            "tidegauge-accelerator",
+            "warning",
+            _detector("accelerator_traces"),
+            f"The accelerator {model} goes on dumping traces",
+            "After a capture it still writes every layer of every frame into the trace folder: answers are right, but "
+            "come many times later, until the board is rebooted.",
+        ),
+        Alert(
             "TidegaugeAcceleratorRestarting",
             "tidegauge-accelerator",
             "warning",

@@ -20,7 +20,7 @@ DETECTORS = {
     "failed": "accelerator_crashed",
 }
 #: Every detector of this module. None of them says that an answer is wrong.
-NAMES = frozenset({*DETECTORS.values(), "accelerator_down", "accelerator_slow", "trace_state"})
+NAMES = frozenset({*DETECTORS.values(), "accelerator_down", "accelerator_slow", "accelerator_traces"})
 
 
 class Supervision:
@@ -31,7 +31,7 @@ class Supervision:
         bus.on(PipelineDown, self._on_down)
         bus.on(AcceleratorDown, self._on_given_up)
         bus.on(AcceleratorSlow, self._on_slow)
-        bus.on(TracesLeft, lambda event: self._raise("trace_state", event.sentence, ("slow",), {}))
+        bus.on(TracesLeft, lambda event: self._raise("accelerator_traces", event.sentence, ("slow",), {}))
 
     def _on_down(self, event: PipelineDown) -> None:
         detector = DETECTORS.get(event.reason)

@@ -50,6 +50,7 @@ _DETECTORS = {
     "AcceleratorHung": "accelerator_hung",
     "AcceleratorCrashed": "accelerator_crashed",
     "AcceleratorSlow": "accelerator_slow",
+    "AcceleratorTraces": "accelerator_traces",
 }
 
 
