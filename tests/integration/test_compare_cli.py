@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ from tidegauge.bundles.manifest import (
     Trace,
 )
 from tidegauge.clocks import Stamp
-from tidegauge.compare import from_json
+from tidegauge.compare import from_json, open_source, release_from_json
+from tidegauge.errors import TidegaugeError
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import trace_names
@@ -201,3 +203,69 @@ def test_traces_that_stayed_on_the_board_are_missing(board: Board, tmp_path: Pat
     answer = from_json(done.stdout.encode())
     missing = [layer for layer in answer.layers if layer.status == "missing"]
     assert done.returncode == 0 and len(missing) == 2 and "stayed on the board" in missing[0].reason
+
+
+# --- stored answers, frames, releases, tables -----------------------------------------------------------------------
+
+
+def test_a_stored_answer_is_judged_again_without_its_traces(board: Board, tmp_path: Path) -> None:
+    folder = board.trace([Fault("/dec/c3/Relu_output_0", "gain", 1.2)], name="gone")
+    stored, table = tmp_path / "a.json", tmp_path / "a.csv"
+    done = run(*folder_arguments(board, folder), "--json", stored, "--csv", table, "--top", "2")
+    assert done.returncode == 1 and done.stdout.count(" │ ") >= 2
+    assert "/enc/c1/Relu_output_0" not in done.stdout  # not among the two worst
+    rows = table.read_text().splitlines()
+    assert rows[0].startswith("index,name,tensor,matched,") and len(rows) == 1 + len(
+        from_json(stored.read_bytes()).layers
+    )
+    shutil.rmtree(folder)
+    lenient = run("--from", stored, "--threshold", "1e6", "--layer", "/dec/c3/Relu_output_0")
+    assert lenient.returncode == 0 and "local" in lenient.stdout and lenient.stdout.startswith("index")
+    assert run("--from", stored, "--min-coverage", "1", "--json", "-").returncode == 1
+    assert run("--from", table).returncode == 2
+
+
+def test_a_folder_of_frames_and_repeated_folders(board: Board, tmp_path: Path) -> None:
+    board.trace(name="f2")
+    board.trace([Fault("/dec/c3/Relu_output_0", "band")], name="f1")
+    rest = ["--model", board.model, "--tempdir", board.artifacts, "--json", "-"]
+    done = run("--device", board.root / "f1", "--device", board.root / "f2", *rest)
+    answer = from_json(done.stdout.encode())
+    assert done.returncode == 1 and answer.frames is not None
+    assert [frame.exit_code for frame in answer.frames.frames] == [1, 0]
+    for name in ("f1", "f2"):
+        (board.root / name).rename(tmp_path / name)
+    again = from_json(run(tmp_path, *rest).stdout.encode())
+    assert again.frames is not None and [f.exit_code for f in again.frames.frames] == [1, 0]
+
+
+def test_two_releases_by_command(board: Board, tmp_path: Path) -> None:
+    board.trace()
+    page = tmp_path / "r.html"
+    done = run("--before", board.root, "--after", board.root, "--html", page, "--json", tmp_path / "r.json")
+    assert done.returncode == 0 and done.stdout.startswith("NOT MOVED: ") and not done.stderr
+    assert release_from_json((tmp_path / "r.json").read_bytes()).proto.allowed
+    assert "same bit by bit" in page.read_text()
+    half = run("--before", board.root)
+    assert half.returncode == 2 and "--after is missing" in half.stderr
+
+
+def test_a_bundle_cut_at_any_place_is_refused_in_one_sentence(board: Board, tmp_path: Path) -> None:
+    net = (board.artifacts / "subgraph_0_tidl_net.bin").read_bytes()
+    bundle = make_bundle(board, board.trace(), tmp_path / "bundle", net)
+    file = tmp_path / "x.tidebundle"
+    export_bundle(bundle, file)
+    held = file.read_bytes()
+    manifest = (bundle / "manifest.json").read_bytes()
+    for length in (0, 1, 100, len(held) // 3, len(held) // 2, len(held) - 1):
+        file.write_bytes(held[:length])
+        refused(file, board)
+    for length in range(0, len(manifest), max(1, len(manifest) // 40)):
+        (bundle / "manifest.json").write_bytes(manifest[:length])
+        refused(bundle, board)
+
+
+def refused(path: Path, board: Board) -> None:
+    with pytest.raises(TidegaugeError) as caught, open_source(path, tempdir=board.artifacts):
+        pass
+    assert "\n" not in str(caught.value)

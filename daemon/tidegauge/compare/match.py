@@ -282,6 +282,8 @@ class _Structure:
         if key in self.extra:
             return "the compiler added this layer: it converts the layout of the tensor before it, which is compared"
         vertex = self.device.of.get(key)
+        if "claim the name" in named:
+            return f"{named}; one of them is compared with it"
         if vertex is None:
             return named or "no table tells its place in the graph"
         if vertex in self.pairs:

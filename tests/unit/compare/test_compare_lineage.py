@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tidegauge.compare import compare
+from tidegauge.compare.compiled import WeightScales
 from tidegauge.compare.evidence import weight_score
 from tidegauge.compare.fingerprints import Node, contract, pair
 from tidegauge.compare.lineage import align, common_rename, renamed
@@ -15,6 +17,13 @@ from tidegauge.compare.match import match_tensors
 from tidegauge.compare.model import load_model
 from tidegauge.evaluation.matching import CASES, Count, one, twins, unet
 from tidegauge.evaluation.second_compile import make
+from tidegauge.virtualboard.compiler import compile_model
+from tidegauge.virtualboard.execution import Twin
+from tidegauge.virtualboard.faults import Fault
+from tidegauge.virtualboard.network import load_all
+from tidegauge.virtualboard.options import CompileOptions
+from tidegauge.virtualboard.tracing import content, file_name, kinds
+from unit.compare.lab import enhancer, picture
 
 
 @pytest.mark.parametrize("build", [twins, unet], ids=["twins", "unet"])
@@ -113,10 +122,38 @@ def test_a_prefix_is_a_whole_number_of_components() -> None:
 
 
 def test_weight_scales_say_nothing_where_they_are_not_the_models() -> None:
-    from tidegauge.compare.compiled import WeightScales
-
     peaks = [np.array([0.5, 1.0])]
     assert (weight_score(WeightScales((127.0,), 8), peaks) or 0) > 4
     assert (weight_score(WeightScales((254.0, 127.0), 8), peaks) or 0) > 4
     assert (weight_score(WeightScales((64.0,), 8), peaks) or 0) < 1
     assert weight_score(None, peaks) is None
+
+
+def test_several_sub_graphs_are_one_comparison(tmp_path: Path) -> None:
+    """One operator on the CPU cuts the model: each part has its own data ids, files and data-convert layers."""
+    model = enhancer(tmp_path / "m.onnx")
+    value = picture((1, 3, 48, 64), 3)
+    options = CompileOptions(calibration_frames=1, deny_list_layer_name=("/Tanh_output_0",))
+    compile_model(model, tmp_path / "a", [{"input": value}], options)
+    networks = load_all(tmp_path / "a")
+    assert list(networks) == ["subgraph_0", "subgraph_1"]
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    values = {"input": value}
+    for name, faults in (("subgraph_0", ()), ("subgraph_1", (Fault("/Sub_1_output_0", "gain", 1.3),))):
+        feeds = {key: values[key] for key in networks[name].inputs}
+        tensors = Twin(networks[name], faults).run(feeds, [layer.name for layer in networks[name].tensors()])
+        for layer in networks[name].tensors():
+            (kind,) = kinds(layer, 1)
+            (folder / file_name(layer, name, kind)).write_bytes(content(layer, tensors[layer.name], kind))
+        values |= {key: tensors[key] for key in networks[name].outputs}
+        values["/Tanh_output_0"] = np.tanh(values["/dec/c4/Conv_output_0"]).astype(np.float32)
+    np.save(folder / "input.npy", value)
+    answer = compare(folder, model=model, tempdir=tmp_path / "a")
+    assert [c.layer for c in answer.culprits] == ["/Sub_1_output_0"]
+    twins_ = {layer.name: layer.tensor for layer in answer.layers}
+    for cut in ("/dec/c4/Conv_output_0", "/dec/c4/Conv_output_0_original", "/Tanh_output_0_netFormat"):
+        assert twins_[cut] == cut
+    (left,) = answer.unmatched  # the same input, converted once more for the second part
+    assert left.name == "input_netFormat" and "one of them is compared" in left.reason
+    assert answer.coverage.compared == answer.coverage.traced - 1
