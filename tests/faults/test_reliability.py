@@ -99,5 +99,5 @@ class TestGoals:
         row = good("hang_in_run")
         row.problems.append("a traceback in the agent's log")
         assert "MISSED: a traceback" in cells(row)[-1]
-        table = markdown(Table([row, good("slow")], [], 1.0))
+        table = markdown(Table([row, good("slow")], [], 12.0, 1.0))
         assert "1 of 2 modes met all goals" in table

@@ -125,7 +125,9 @@ class CaptureService:
             return CaptureEnded("refused", str(refused))
         except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
             return CaptureEnded("failed", str(error))
-        except (WorkerEnded, PipelineUnavailable, TimeoutError, OSError) as error:
+        except (WorkerEnded, PipelineUnavailable) as error:
+            return CaptureEnded("failed", str(error))
+        except (TimeoutError, OSError) as error:
             return CaptureEnded("failed", f"{type(error).__name__}: {error}")
         finally:
             self.step, self.began = "", None

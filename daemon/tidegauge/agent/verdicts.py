@@ -27,7 +27,7 @@ from tidegauge.attribution import (
     terms,
 )
 from tidegauge.bundles.manifest import Cause
-from tidegauge.clocks import monotonic
+from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.metrics import AgentMetrics
 
@@ -58,11 +58,13 @@ class Verdicts:
         self.recent: deque[Evidence] = deque(maxlen=RECENT)
         self.golden_evidence: dict[int, Evidence] = {}
         self._replay: Replayed | None = None
+        self._cleared = Monotonic(0.0)
 
     def clear(self) -> None:
         self.suspicion = Suspicion()
         self.recent.clear()
         self._replay = None
+        self._cleared = monotonic()
 
     def suspect(self, alarm: Alarm) -> None:
         """A detector has raised its alarm. One that is latched already says nothing new."""
@@ -82,7 +84,10 @@ class Verdicts:
         self._alarms.latch([(alarm.detector, alarm.message)], cause, evidence)
 
     def round_ended(self, event: GoldenRoundEnded, inputs: InputWatch) -> None:
-        """Give the verdict where this round was what it waited for."""
+        """Give the verdict where this round was what it waited for. One that began before the alarms were cleared says
+        nothing: the cure may have come while it ran."""
+        if event.started < self._cleared:
+            return
         for alarm in event.alarms:
             self.suspect(alarm)
         self._replay = event.replay or self._replay

@@ -177,7 +177,7 @@ def _reliability(
         console.print(f"[bold]{row.mode.name}[/] ({row.mode.does}): {mark}")
         for name, cell in list(zip(reliability.COLUMNS, reliability.cells(row), strict=True))[1:]:
             console.print(f"  {name:<48} ", end="", markup=False)
-            console.print(cell, markup=False, soft_wrap=True)
+            console.print(cell, markup=False, emoji=False, soft_wrap=True)
     for left in table.not_run:
         console.print(f"{left.name}: not run: {left.reason}", markup=False)
     console.print(f"{len(table.missed)} of {len(table.rows)} modes missed a goal")

@@ -15,7 +15,7 @@ from tidegauge.evaluation import control
 from tidegauge.evaluation.answers import Answers
 from tidegauge.evaluation.figures import NotRun
 from tidegauge.evaluation.reliability_agent import Template, configured
-from tidegauge.evaluation.reliability_modes import ENDINGS, GOLDEN, Mode, Pace, named
+from tidegauge.evaluation.reliability_modes import ENDINGS, GOLDEN, RUN, TRACED, Mode, Pace, named
 from tidegauge.evaluation.reliability_trial import Row, Trial, last_line
 from tidegauge.evaluation.small_board import SmallBoard, wait_for
 from tidegauge.virtualboard import freezer
@@ -29,21 +29,21 @@ ANSWERS_SEEN = 60
 
 
 class Table(msgspec.Struct):
-    """`seconds`: what the whole evaluation took."""
+    """`start`: the deadline of a worker's start here (`Pace.start`); `seconds`: what the whole evaluation took."""
 
     rows: list[Row]
     not_run: list[NotRun]
+    start: float
     seconds: float
 
     @property
     def missed(self) -> list[Row]:
         return [row for row in self.rows if row.missed]
 
-
     def encoded(self) -> bytes:
         """As JSON, with what each row has missed."""
         rows = [{**msgspec.to_builtins(row), "missed": row.missed} for row in self.rows]
-        table = {"rows": rows, "not_run": self.not_run, "seconds": self.seconds}
+        table = {"rows": rows, "not_run": self.not_run, "start": self.start, "seconds": self.seconds}
         return msgspec.json.format(msgspec.json.encode(table))
 
 
@@ -67,7 +67,7 @@ def evaluate(modes: tuple[Mode, ...], jobs: int, progress: Callable[[str], None]
 
         with ThreadPoolExecutor(jobs) as pool:
             rows = list(pool.map(one, able))
-    return Table(rows, left, round(time.monotonic() - begun, 1))
+    return Table(rows, left, template.pace.start, round(time.monotonic() - begun, 1))
 
 
 def prepare(folder: Path) -> Template:
@@ -142,5 +142,9 @@ def markdown(table: Table) -> str:
     used = {row.mode.ends for row in table.rows}
     lines += [f"* *{name}*: {words}" for name, words in ENDINGS.items() if name in used]
     met = len(table.rows) - len(table.missed)
-    lines += ["", f"{met} of {len(table.rows)} modes met all goals; golden interval {GOLDEN:g} s."]
+    lines += ["", f"{met} of {len(table.rows)} modes met all goals."]
+    lines += [
+        f"Deadlines: start of a worker {table.start:.0f} s (several times what one took here, at that moment), run "
+        f"{RUN:g} s, traced run {TRACED:g} s; golden interval {GOLDEN:g} s."
+    ]
     return "\n".join(lines) + "\n"

@@ -110,6 +110,7 @@ class Trial:
             if self._url:
                 self._look_at_frames()
             row.answers = self._answers.count
+        row.saw = row.saw.replace(f"{board.folder}/", "")
         self._count_answers()
         self._look_at_files()
         return row

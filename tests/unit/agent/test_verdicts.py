@@ -216,3 +216,13 @@ def test_a_change_that_cost_accuracy_is_named_at_once(judged: Judged) -> None:
     assert raised.evidence is not None
     assert raised.cause.message.startswith("the upgrade (the artifacts) cost accuracy, 0.090 ± 0.040")
     assert "go back to what ran before" in raised.cause.message
+
+
+def test_a_round_that_began_before_the_alarms_were_cleared_says_nothing(judged: Judged) -> None:
+    wrong = (Alarm("known_answer_device", "…", {}),)
+    under_way = GoldenRoundEnded(monotonic(), 3, (0,), (), wrong, "", None)
+    judged.verdicts.clear()
+    judged.verdicts.round_ended(under_way, inputs(100.0, 0.01))
+    assert judged.raised == []
+    judged.round(inputs(100.0, 0.01), device=(0,))
+    assert judged.one().cause.detector == "known_answer_device"
