@@ -30,6 +30,10 @@ format: setup ## put imports and layout in order
 	@$(BIN)/ruff check --fix daemon tests tools dashboards
 	@$(BIN)/ruff format daemon tests tools dashboards
 
+.PHONY: bench-compare
+bench-compare: setup ## speed and memory of the layer comparison, beside its peers; takes minutes and 3 GB of /tmp
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_compare.py $(ARGS)
+
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
 
@@ -47,6 +51,7 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
+	@$(BIN)/python -m tidegauge.compare.schema
 
 RUNBOOK ?= https://tidegauge.example.org/runbook
 dashboards: setup ## renew dashboards/: rules, routes, Grafana (RUNBOOK=https://… is where alerts link to)
