@@ -11,25 +11,26 @@ import click
 
 from tidegauge.errors import TidegaugeError
 
-#: command → module with a click command named `command`; loaded lazily, so that a board needs no PC package.
+#: command → what it does, as `tidegauge --help` says it. Its module is `tidegauge.cli.<command>`, with a click command
+#: named `command`; it is imported only when the command is called, so that a board needs no PC package.
 COMMANDS = {
-    "agent": "tidegauge.cli.agent",
-    "alarm": "tidegauge.cli.alarm",
-    "baseline": "tidegauge.cli.baseline",
-    "bench": "tidegauge.cli.bench",
-    "bundle": "tidegauge.cli.bundle",
-    "check": "tidegauge.cli.check",
-    "collector": "tidegauge.cli.collector",
-    "compare": "tidegauge.cli.compare",
-    "demo": "tidegauge.cli.demo",
-    "evaluate": "tidegauge.cli.evaluate",
-    "lint": "tidegauge.cli.lint",
-    "inspect": "tidegauge.cli.inspect",
-    "profile": "tidegauge.cli.profile",
-    "rebaseline": "tidegauge.cli.rebaseline",
-    "status": "tidegauge.cli.status",
-    "version": "tidegauge.cli.version",
-    "virtualboard": "tidegauge.cli.virtualboard",
+    "agent": "The agent on the board.",
+    "alarm": "Alarms of the agent on this board.",
+    "baseline": "The reference that acceptance froze.",
+    "bench": "What the monitor costs on this machine.",
+    "bundle": "Look into trace bundles, pack and unpack them.",
+    "check": "Every precondition of the agent, with its cure.",
+    "collector": "The collector: takes bundles in, compares, shows.",
+    "compare": "Name the guilty layer: device run against float model.",
+    "demo": "The main job, end to end, on a virtual board.",
+    "evaluate": "Measure what is promised.",
+    "inspect": "What TIDL files hold.",
+    "lint": "What TIDL will do to a model, before a compile.",
+    "profile": "Write a model profile from a compile's output.",
+    "rebaseline": "Start a new acceptance on this board.",
+    "status": "What the agent on this board is doing.",
+    "version": "Version of Tidegauge and of Python.",
+    "virtualboard": "An emulated AM62A: compiles, runs, traces, fails.",
 }
 
 #: What must be installed for a command whose import fails, by the missing package's import name.
@@ -53,11 +54,16 @@ class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table, not from the commands: listing them must neither import nor need what they need."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
         try:
-            module = importlib.import_module(COMMANDS[name])
+            module = importlib.import_module(f"tidegauge.cli.{name}")
         except ModuleNotFoundError as error:
             extra = EXTRAS.get((error.name or "").partition(".")[0])
             if extra is None:
