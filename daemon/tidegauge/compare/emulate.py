@@ -116,7 +116,10 @@ class Emulator:
         encoding = self._work.by_twin[name].encoding
         if encoding is None or name not in self._live:
             return 1.0
-        pairs = zip(self._live[name], encoding.value_range, strict=True)
+        low, high = encoding.value_range
+        if encoding.zero_point == 0 and low < 0:
+            low = -high  # a symmetric scale is made for the top code: the lowest one is left over
+        pairs = zip(self._live[name], (low, high), strict=True)
         return max([1.0, *(live / end for live, end in pairs if end != 0)])
 
 
