@@ -25,7 +25,18 @@ LEFT_OUT = {"trace_too_large"}
 def evaluate(folder: Path, *names: str) -> tuple[int, dict[str, Any]]:
     result = folder / "rows.json"
     modes = [text for name in names for text in ("--mode", name)]
-    command = [sys.executable, "-m", "tidegauge", "evaluate", "reliability", "--json", str(result), *modes]
+    command = [
+        sys.executable,
+        "-m",
+        "tidegauge",
+        "evaluate",
+        "reliability",
+        "--jobs",
+        "2",
+        "--json",
+        str(result),
+        *modes,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.exists(), done.stderr
     rows: dict[str, Any] = json.loads(result.read_text())

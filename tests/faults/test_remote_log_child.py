@@ -41,6 +41,7 @@ def log_of_last_bundle(board: SmallBoard) -> str:
     return read_blob(bundle, file.blob, 1 << 24).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_captures_by_its_own_server_and_a_new_one_only_after_a_capture(board: SmallBoard) -> None:
     with board.agent(configured(board)) as agent:
