@@ -60,6 +60,7 @@ class Accepting:
             accepted_at=None,
             contexts={},
             golden=(),
+            coverage={},
             deterministic=None,
             candidates=(),
             watching={},
@@ -83,6 +84,7 @@ class Accepting:
     def freeze(self, frozen: Frozen) -> Alarm | None:
         """Make the reference durable. An alarm where it is worse than the one before the last change."""
         accepted, state = frozen.accepted, self._store.state
+        golden = candidates.chosen(state.candidates, self._config.golden.count) or state.golden
         self._store.disk.attempt("how inputs looked", lambda: reference.save(self._store.folder, frozen.inputs))
         self._store.update(
             accepted=accepted,
@@ -90,7 +92,8 @@ class Accepting:
             contexts=frozen.contexts,
             previous=None,
             change="",
-            golden=candidates.chosen(state.candidates, self._config.golden.count) or state.golden,
+            golden=golden,
+            coverage=candidates.coverage(golden, (each.ranges for each in frozen.samples)),
             candidates=(),
             watching={},
             inputs={},
@@ -120,7 +123,8 @@ class Accepting:
         if not taken:
             return
         digest = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
-        golden = Golden(0, digest, evidence.digest, evidence.measured.reference_digest)
+        measured = evidence.measured
+        golden = Golden(0, digest, evidence.digest, measured.reference_digest, ranges=measured.ranges)
         if not self._golden.keep(golden, evidence.inputs):
             return
         kept = tuple(each for each in held if each.role not in taken)

@@ -18,7 +18,8 @@ VERSION = 1
 class Baseline(msgspec.Struct, frozen=True):
     """`artifacts` (one hash for the folder), `model` and `runtime`: what it belongs to.
 
-    `contexts`: the reference of each light context that is tested; others collect. `golden`: digests of known answers.
+    `contexts`: the reference of each light context that is tested; others collect. `golden`: digests of known answers;
+    `coverage`: share of each tensor's range during acceptance that the golden set spans.
     """
 
     version: int
@@ -30,6 +31,7 @@ class Baseline(msgspec.Struct, frozen=True):
     golden: tuple[Golden, ...]
     contexts: dict[str, Accepted] = {}
     runtime: dict[str, str] = {}
+    coverage: dict[str, float] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ def from_state(folder: Path, device: str = "") -> Baseline:
         state.golden,
         state.contexts,
         state.runtime,
+        state.coverage,
     )
 
 

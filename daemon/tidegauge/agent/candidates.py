@@ -5,6 +5,8 @@ The candidates are part of the state, so that an acceptance that goes on after a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 import numpy as np
 
@@ -33,9 +35,33 @@ def chosen(held: tuple[Candidate, ...], count: int) -> tuple[Golden, ...]:
     ranked = sorted(held, key=lambda each: order.index(each.role) if each.role in order else len(order))
     different: dict[str, Golden] = {}
     for each in ranked:
-        different.setdefault(each.golden.sha256, each.golden)
+        different.setdefault(each.golden.sha256, msgspec.structs.replace(each.golden, role=each.role))
     kept = list(different.values())[:count]
     return tuple(msgspec.structs.replace(golden, index=index) for index, golden in enumerate(kept))
+
+
+def coverage(golden: Iterable[Golden], seen: Iterable[Mapping[str, tuple[float, float]]]) -> dict[str, float]:
+    """Which share of the range that each tensor had in all `seen` samples lies between the golden set's least and most.
+
+    A tensor that never varied is covered as a whole; one that no golden tensor has is left out.
+    """
+    whole = _spans(seen)
+    found = {}
+    for name, (low, high) in _spans(each.ranges for each in golden).items():
+        if name in whole:
+            least, most = whole[name]
+            width = most - least
+            found[name] = (min(high, most) - max(low, least)) / width if width > 0 else 1.0
+    return found
+
+
+def _spans(ranges: Iterable[Mapping[str, tuple[float, float]]]) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for each in ranges:
+        for name, (low, high) in each.items():
+            least, most = found.get(name, (low, high))
+            found[name] = (min(low, least), max(high, most))
+    return found
 
 
 def level(evidence: Evidence) -> float:

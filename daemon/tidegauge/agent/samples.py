@@ -30,7 +30,8 @@ class Sample(msgspec.Struct, frozen=True):
     """`loss` in [0, 1]. `nmse` of the watched output, None where undefined. `context`: of its frame.
 
     `settled`: the light was not changing. `features`: statistics of the input, and what the reference found in it
-    (`count`, `confidence`), as far as its output tells. `look`: of the camera's frame.
+    (`count`, `confidence`), as far as its output tells. `look`: of the camera's frame. `ranges`:
+    least and most of inputs and of the reference's outputs, by tensor.
     """
 
     loss: float
@@ -40,6 +41,7 @@ class Sample(msgspec.Struct, frozen=True):
     settled: bool
     features: dict[str, float]
     look: FrameLook | None = None
+    ranges: dict[str, tuple[float, float]] = {}
 
 
 def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
@@ -51,7 +53,16 @@ def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
         if told is not None:
             features[name] = told
     nmse = errors.nmse if errors is not None else None
-    return Sample(measured.loss, nmse, measured.symptoms, scene.context, not scene.changing, features, scene.look)
+    return Sample(
+        measured.loss,
+        nmse,
+        measured.symptoms,
+        scene.context,
+        not scene.changing,
+        features,
+        scene.look,
+        measured.ranges,
+    )
 
 
 class Belongs(msgspec.Struct, frozen=True):

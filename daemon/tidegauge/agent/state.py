@@ -29,7 +29,8 @@ class Golden(msgspec.Struct, frozen=True):
     """A golden input tensor (by the SHA-256 of its bytes) and the answers that are right for it.
 
     `steady`: the device gave the same bits each time it was asked at acceptance; None where it was not asked. `low`,
-    `high`: losses against the reference that it then had.
+    `high`: losses against the reference that it then had. `role`: what it was chosen for; `ranges`: least and most of
+    its inputs and of the reference's outputs, by tensor.
     """
 
     index: int
@@ -39,6 +40,8 @@ class Golden(msgspec.Struct, frozen=True):
     steady: bool | None = None
     low: float = 0.0
     high: float = 0.0
+    role: str = ""
+    ranges: dict[str, tuple[float, float]] = {}
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -88,7 +91,8 @@ class AgentState(msgspec.Struct, frozen=True):
 
     `accepted`: the reference of all samples, `contexts` that of each light context which has one. `previous`: the
     reference before a change, to compare the new one with; `change`: what changed. `watching`: evidence by context,
-    `inputs`: windows of input drift by context. `deterministic`: whether the device repeats its bits, as acceptance
+    `inputs`: windows of input drift by context. `coverage`: share of the range that a tensor had during acceptance
+    which the golden set spans, by tensor. `deterministic`: whether the device repeats its bits, as acceptance
     found it, None before it was asked. `candidates`: for the golden set, while acceptance runs.
 
     `restarts`: replaced generations of the pipeline worker, for the bound a day. `latency`: median seconds of a device
@@ -106,6 +110,7 @@ class AgentState(msgspec.Struct, frozen=True):
     previous: Accepted | None = None
     change: str = ""
     golden: tuple[Golden, ...] = ()
+    coverage: dict[str, float] = {}
     deterministic: bool | None = None
     candidates: tuple[Candidate, ...] = ()
     watching: dict[str, StreamsState] = {}

@@ -14,6 +14,7 @@ from rich.table import Table
 from tidegauge.agent.baseline import Baseline, Comparison, compare, from_state, load
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.reference import judged_contexts
+from tidegauge.agent.state import Golden
 from tidegauge.agent.status import hours_to_find, rates_of
 from tidegauge.agent.watch_config import InputDriftConfig
 from tidegauge.cli.running import json_option, state_folder, state_options
@@ -82,8 +83,16 @@ def _table(baseline: Baseline, judged: tuple[str, ...], interval: float) -> Tabl
     table.add_row("other light", others)
     rates = rates_of(accepted, baseline.contexts, len(judged), interval)
     table.add_row("false alarms", false_alarms(rates, judged))
-    table.add_row("golden tensors", ", ".join(golden.sha256[:12] for golden in baseline.golden))
+    table.add_row("golden tensors", ", ".join(_golden(each) for each in baseline.golden))
+    if baseline.coverage:
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in baseline.coverage.items())
+        table.add_row("they span", f"of the range during acceptance: {shares}")
     return table
+
+
+def _golden(golden: Golden) -> str:
+    steady = "" if golden.steady is not False else ", by its spread"
+    return f"{golden.sha256[:12]} ({golden.role.replace('_', ' ') or 'first'}{steady})"
 
 
 @command.command("export")

@@ -272,7 +272,8 @@ class LossMeasured(Message):
     """One shadow sample, measured. `symptoms`: names of DESIGN §6.2. `reference_digest`: xxh3-128 of its outputs.
 
     `features`: statistics of the input (`detectors.sight.input_features`). `summary`: the reference's decoded result.
-    `empty`: neither side found an object, so that the loss of 0 says little.
+    `empty`: neither side found an object, so that the loss of 0 says little. `ranges`: least and most finite value of
+    each input and of each of the reference's outputs, by name.
     """
 
     sample_id: int
@@ -288,6 +289,7 @@ class LossMeasured(Message):
     features: dict[str, float] = {}
     summary: dict[str, float] = {}
     empty: bool = False
+    ranges: dict[str, tuple[float, float]] = {}
 
 
 class SampleFailed(Message):

@@ -141,6 +141,7 @@ class ShadowWorker:
             features=self._features(next(iter(inputs.values()))),
             summary=outputs_summary(self._profile.output, reference),
             empty=both_empty(self._profile.output, device, reference),
+            ranges=ranges(inputs) | ranges(reference),
             cpu_seconds=time.process_time() - started,
         )
 
@@ -170,6 +171,16 @@ class ShadowWorker:
         # The profile tells the range of its own output only; others have no end to stick at.
         low, high = (output.low, output.high) if name == output.name else (-np.inf, np.inf)
         return tensor_errors(name, device, reference, output.step, low, high)
+
+
+def ranges(arrays: dict[str, Array]) -> dict[str, tuple[float, float]]:
+    """Least and most of each array's finite elements; one without any is left out."""
+    found = {}
+    for name, array in arrays.items():
+        finite = array[np.isfinite(array)]
+        if finite.size:
+            found[name] = (float(finite.min()), float(finite.max()))
+    return found
 
 
 def check_pair(what: str, device: tuple[TensorSpec, ...], reference: tuple[TensorSpec, ...]) -> None:

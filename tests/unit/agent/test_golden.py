@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tidegauge.agent import candidates
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenRoundEnded
 from tidegauge.agent.golden import GoldenService
-from tidegauge.agent.state import Golden, StateStore
+from tidegauge.agent.state import Candidate, Golden, StateStore
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.pipeline.messages import LossMeasured
 
@@ -119,3 +120,37 @@ def test_the_pair_under_suspicion_is_run_again_once(tmp_path: Path) -> None:
     assert (replay.live, replay.again, replay.reference_again) == ("live", ("d", "d"), ("r", "r"))
     assert found.one().replay is None
     assert not (tmp_path / "replay.bin").exists()
+
+
+class TestChoice:
+    """Which samples become golden, and how much of what acceptance saw they span."""
+
+    @staticmethod
+    def held(*levels: tuple[str, float]) -> tuple[Candidate, ...]:
+        return tuple(
+            Candidate(role, level, Golden(0, f"{level:.0f}", "d", "r", ranges={"y": (0.0, level)}))
+            for role, level in levels
+        )
+
+    def test_first_darkest_brightest_and_the_first_of_each_context(self) -> None:
+        assert candidates.roles((), 10, "day") == ("first", "darkest", "brightest", "day")
+        held = self.held(("first", 10), ("darkest", 10), ("brightest", 10), ("day", 10))
+        assert candidates.roles(held, 10, "day") == ()
+        assert candidates.roles(held, 5, "day") == ("darkest",)
+        assert candidates.roles(held, 50, "infrared") == ("brightest", "infrared")
+
+    def test_one_tensor_in_several_roles_is_taken_once_and_the_number_is_bounded(self) -> None:
+        held = self.held(("day", 10), ("infrared", 3), ("brightest", 50), ("darkest", 10), ("first", 10))
+        assert [(g.index, g.sha256, g.role) for g in candidates.chosen(held, 3)] == [
+            (0, "10", "first"),
+            (1, "50", "brightest"),
+            (2, "3", "infrared"),
+        ]
+        assert len(candidates.chosen(held, 1)) == 1
+
+    def test_coverage_is_the_share_of_each_tensors_range(self) -> None:
+        golden = candidates.chosen(self.held(("first", 10), ("brightest", 40)), 3)
+        seen = [{"y": (-10.0, 20.0), "z": (0.0, 1.0)}, {"y": (0.0, 40.0)}, {"y": (5.0, 5.0)}]
+        assert candidates.coverage(golden, seen) == {"y": 40 / 50}
+        assert candidates.coverage(golden, [{"y": (3.0, 3.0)}]) == {"y": 1.0}
+        assert candidates.coverage((), seen) == {}
