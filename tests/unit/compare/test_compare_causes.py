@@ -126,3 +126,57 @@ def test_assignment_is_the_best_of_all() -> None:
             best = min(sum(cost[i, p[i]] for i in range(size)) for p in permutations(range(size)))
             assert sorted(chosen) == list(range(size))
             assert cost[np.arange(size), chosen].sum() == pytest.approx(best)
+
+
+def exact_cause(device: Array, reference: Array) -> Any:
+    """The cause where the local reference predicts every healthy code."""
+    codes = ENCODING.codes(device).astype(ENCODING.dtype)
+    return find_cause(evidence(codes, reference, ENCODING, noise_floor(ENCODING, 1.0), exact=True))
+
+
+def sheared(value: Array, pitch: int) -> Array:
+    channels, height, width = value.shape
+    rows, columns = np.indices((height, width))
+    order = (rows * (width + pitch) + columns) % (height * width)
+    return value.reshape(channels, -1)[:, order.ravel()].reshape(value.shape)
+
+
+@pytest.mark.parametrize("pitch", [1, -3, 8])
+def test_a_wrong_pitch_is_named_with_its_size(pitch: int) -> None:
+    for find in (cause_of, exact_cause):
+        found = find(sheared(local(), pitch), local())
+        assert found.name == "row_shear" and found.value == pitch, found
+
+
+@pytest.mark.parametrize(("way", "word"), [(np.floor, "down"), (np.ceil, "up"), (np.trunc, "towards zero")])
+def test_rounding_to_another_side_is_named(way: Callable[[Array], Array], word: str) -> None:
+    found = exact_cause((way(local() * ENCODING.scale) / ENCODING.scale).astype(np.float32), local())
+    assert found.name == "rounding" and word in found.detail
+
+
+def test_codes_off_by_one_here_and_there_are_rounding_and_a_small_shift_is_not() -> None:
+    random = np.random.default_rng(3)
+    off = np.where(random.random(local().shape) < 0.01, random.choice([-1, 1], local().shape), 0)
+    found = exact_cause(local() + (off / ENCODING.scale).astype(np.float32), local())
+    assert found.name == "rounding" and "off by one" in found.detail
+    shifts = random.choice([-0.05, 0.05], (16, 1, 1)) / ENCODING.scale
+    assert exact_cause(local() + shifts.astype(np.float32), local()).name == "unknown"
+
+
+def test_one_code_in_one_channel_is_its_channel_and_one_column_its_border() -> None:
+    step = np.float32(1 / ENCODING.scale)
+    device = local().copy()
+    device[5] += step * np.where(np.indices((24, 24)).sum(0) % 2, -1, 1).astype(np.float32)
+    assert exact_cause(device, local()).name == "channels"
+    device = local().copy()
+    device[:, :, 0] += step
+    assert exact_cause(device, local()).name == "boundary_column"
+    device = local().copy()
+    device[:, :, 4:7] += step
+    assert exact_cause(device, local()).name == "column_band"
+
+
+def test_a_gain_that_moves_few_codes_is_a_gain() -> None:
+    held = ENCODING.values(ENCODING.codes(local()))
+    found = exact_cause((held * 1.012).astype(np.float32), local())
+    assert found.name == "gain" and abs(found.value - 1.012) < 0.003
