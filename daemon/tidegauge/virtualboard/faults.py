@@ -66,6 +66,8 @@ _DEFAULT: dict[str, float] = {
     "coarse": 4.0,
 }
 _COUNTS: frozenset[Kind] = frozenset({"nan", "channel_swap", "shear", "tiny", "coarse"})
+#: Kinds that act on rows, columns or channels.
+_PLACED: frozenset[Kind] = frozenset({"band", "channel_swap", "boundary_column", "one_channel", "shear"})
 MATRIX_LAYERS = ("TIDL_ConvolutionLayer", "TIDL_InnerProductLayer")
 MIN_BAND_HEIGHT = 8
 
@@ -143,6 +145,8 @@ def _reason(network: TwinNetwork, kind: Kind, layer: TwinLayer) -> str | None:
 
 def _shape_reason(kind: Kind, layer: TwinLayer) -> str | None:
     _, _, _, _, height, width = layer.dims
+    if layer.nhwc and kind in _PLACED:
+        return "its layout is NHWC: give the fault to the layer before it"
     if kind == "band" and height < MIN_BAND_HEIGHT:
         return f"its height is {height}, a band needs {MIN_BAND_HEIGHT} rows"
     if kind == "channel_swap" and not layer.channels_differ:

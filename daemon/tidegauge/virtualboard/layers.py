@@ -104,6 +104,7 @@ def make_layers(tensors: Tensors, quants: dict[str, Quant], options: CompileOpti
                 varies=low < high,
                 channels_differ=tensor in ranges.channels_differ,
                 tiles=TILES if large and options.high_resolution_optimization else 1,
+                nhwc=kind == "TIDL_DataConvertLayer" and name in lowered.inner,
             )
         )
 

@@ -83,7 +83,8 @@ class TwinLayer(msgspec.Struct, frozen=True):
     six dimensions (batch, dim1, dim2, channels, height, width). `low`, `high`: calibration range. `varies`: the
     range isn't a point; `channels_differ`: neighbouring channels carried different content during calibration.
     `tiles`: how many pieces a super-tiled layer is computed in, and so how often its trace is written; else 1.
-    Graph output data layers have no tensor: data id 0, empty shape.
+    `nhwc`: the layer converts to NHWC, so that `dims` are permuted. Graph output data layers have no tensor: data id 0,
+    empty shape.
     """
 
     layer_id: int
@@ -100,6 +101,7 @@ class TwinLayer(msgspec.Struct, frozen=True):
     varies: bool = True
     channels_differ: bool = False
     tiles: int = 1
+    nhwc: bool = False
 
     @property
     def is_sink(self) -> bool:

@@ -19,7 +19,7 @@ from tidegauge.tidl import io_descriptor, trace_names
 from tidegauge.tidl.offload import TIDL_DELEGATE
 from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.failures import Failure, FailureName
-from tidegauge.virtualboard.faults import Fault
+from tidegauge.virtualboard.faults import Fault, eligible_layers
 from tidegauge.virtualboard.network import load_all, load_artifacts
 from tidegauge.virtualboard.options import CompileOptions, CompileReport
 from tidegauge.virtualboard.quantise import sqnr_db
@@ -251,6 +251,21 @@ def test_a_denied_layer_splits_the_model(tmp_path: Path, board: Path) -> None:
     assert "left to the CPU: 1 LOGISTIC (deny_list:layer_name)" in report.warnings
     assert sqnr_db(in_float(model, x), on_c7x(opened(model), x)) > 25
     assert sum(len(network.tensors()) for network in load_all(tmp_path / "a").values()) > 8
+
+
+def test_faults_of_rows_and_channels_are_for_the_layer_before_the_converted_output(tmp_path: Path, board: Path) -> None:
+    model, x = small_enhancer(tmp_path / "m.tflite"), picture((1, 24, 32, 3))
+    compiled(model, x)
+    device = opened(model)
+    healthy = on_c7x(device, x)
+    able = eligible_layers(tmp_path / "a")
+    assert "enhanced" not in able["band"]
+    with pytest.raises(TidegaugeError, match="its layout is NHWC"):
+        inject(board, [Fault("enhanced", "band")], tmp_path / "a")
+    inject(board, [Fault("enhanced_original", "band")], tmp_path / "a")
+    rows = np.unique(np.nonzero(on_c7x(device, x) - healthy)[1])
+    assert rows.tolist() == list(range(rows[0], rows[-1] + 1))
+    assert 0 < len(rows) < 6, "of 24"
 
 
 @pytest.mark.parametrize(
