@@ -37,6 +37,7 @@ from tidegauge.compare import (
     to_json,
 )
 from tidegauge.compare.baseline import Baseline, baseline_from_json, baseline_to_json, learn
+from tidegauge.compare.release import MOVED
 from tidegauge.compare.report import print_comparison, print_exact, render_exact, render_html
 from tidegauge.compare.report.html import page
 from tidegauge.compare.report.release import print_release, release_body, release_headline
@@ -176,7 +177,8 @@ def _releases(options: Options) -> None:
         judged = None
         if options.model is not None and before.tensors and after.tensors:
             judged = _judged(options, options.before, tempdirs[0]), _judged(options, options.after, tempdirs[1])
-        answer = compare_releases(before, after, min_coverage=options.coverage, judged=judged)
+        limit = MOVED if options.threshold is None else options.threshold
+        answer = compare_releases(before, after, min_coverage=options.coverage, threshold=limit, judged=judged)
     title = f"Tidegauge: {release_headline(answer)}, release against release"
     _deliver(release_to_json(answer), lambda: page(title, release_body(answer), [], 0), answer, options)
     sys.exit(answer.exit_code)

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge import __version__
-from tidegauge.compare.evidence import Values
 from tidegauge.compare.lineage import device_key
-from tidegauge.compare.pairing import Paired, Pairing, Score, names_of, pair_compiles
+from tidegauge.compare.pairing import Paired, Pairing, names_of, pair_compiles
 from tidegauge.compare.release_load import Side
 from tidegauge.compare.release_proto import may_reuse
 from tidegauge.compare.release_types import (
@@ -26,6 +25,7 @@ from tidegauge.compare.release_types import (
     OutputMove,
     ReleaseComparison,
 )
+from tidegauge.compare.release_values import trace_values
 from tidegauge.compare.release_words import notes, sentence
 from tidegauge.compare.statistics import Encoding, measure, metrics, noise_floor
 from tidegauge.compare.traces import DeviceTensor
@@ -35,23 +35,8 @@ Array = NDArray[Any]
 
 #: Mean squared difference over both roundings' own: more is no rounding.
 MOVED = 10.0
-
-
-def trace_values(before: Sequence[DeviceTensor], after: Sequence[DeviceTensor]) -> Score:
-    """How well two device tensors, one of each run, agree up to a straight line."""
-    sides = [{device_key(t.subgraph, t.data_id): t for t in tensors} for tensors in (before, after)]
-
-    def codes(names: Sequence[str]) -> dict[str, Array]:
-        there = {n: sides[1][n] for n in names if n in sides[1]}
-        return {n: t.codes() for n, t in there.items() if t.status == "ok" and t.read is not None and t.dtype}
-
-    values = Values(codes)
-
-    def score(one: str, other: str) -> float | None:
-        tensor = sides[0].get(one)
-        return values.score(tensor, other) if tensor is not None else None
-
-    return score
+#: A difference begins where it is this many times that of all that the layer reads.
+JUMP = 5.0
 
 
 def compare_releases(
@@ -59,13 +44,15 @@ def compare_releases(
     after: Side,
     *,
     min_coverage: float = 0.8,
+    threshold: float = MOVED,
     judged: tuple[Comparison, Comparison] | None = None,
 ) -> ReleaseComparison:
-    """`judged`: both runs against the float model, where a model and an input were given."""
+    """`threshold`: the mean squared difference over that of both roundings above which a tensor has moved.
+    `judged`: both runs against the float model, where a model and an input were given."""
     began = time.monotonic()
     score = trace_values(before.tensors, after.tensors) if before.tensors and after.tensors else None
     pairing = pair_compiles(before.subgraphs, after.subgraphs, score)
-    layers = _layers(before, after, pairing)
+    layers = _layers(before, after, pairing, threshold)
     alone = _alone(before, after, pairing)
     outputs = _outputs(after, layers)
     proto = may_reuse(before, after)
@@ -102,15 +89,14 @@ def compare_releases(
 # --- what changed in the compile -----------------------------------------------------------------------------------
 
 
-def _layers(before: Side, after: Side, pairing: Pairing) -> list[LayerPair]:
+def _layers(before: Side, after: Side, pairing: Pairing, threshold: float) -> list[LayerPair]:
     tensors = [{device_key(t.subgraph, t.data_id): t for t in side.tensors} for side in (before, after)]
     names = names_of(before.subgraphs), names_of(after.subgraphs)
     kinds = [_kinds(side) for side in (before, after)]
     swallowed = _swallowed(pairing)
     twins = {pair.after: pair for pair in pairing.pairs}
     steps = _steps(before), _steps(after)
-    differences = {key: _difference(tensors, pair, steps) for key, pair in twins.items()}
-    moved = {key for key, (found, _) in differences.items() if found is not None and found.moved}
+    differences = {key: _difference(tensors, pair, steps, threshold) for key, pair in twins.items()}
     edges = _edges(after)
     found = []
     for key in _order(after):
@@ -121,7 +107,7 @@ def _layers(before: Side, after: Side, pairing: Pairing) -> list[LayerPair]:
         difference, reason = differences[key]
         if difference is not None and difference.moved:
             read = _known_inputs(key, edges, differences)
-            begins = not any(source in moved for source in read)
+            begins = all(_far_less(differences[source][0], difference) for source in read)
             difference = Difference(
                 difference.exact, difference.sqnr_db, difference.max_difference, difference.excess, True, begins
             )
@@ -146,6 +132,13 @@ def _layers(before: Side, after: Side, pairing: Pairing) -> list[LayerPair]:
             )
         )
     return found
+
+
+def _far_less(one: Difference | None, other: Difference) -> bool:
+    """Whether a tensor moved by far less than another that reads it: rounding alone adds up slowly, layer by layer."""
+    if one is None or other.excess is None:
+        return one is None or one.excess is not None
+    return one.excess is not None and one.excess * JUMP < other.excess
 
 
 def _sub(key: str) -> str:
@@ -290,7 +283,10 @@ def _steps(side: Side) -> dict[str, float]:
 
 
 def _difference(
-    tensors: Sequence[Mapping[str, DeviceTensor]], pair: Paired, steps: tuple[Mapping[str, float], Mapping[str, float]]
+    tensors: Sequence[Mapping[str, DeviceTensor]],
+    pair: Paired,
+    steps: tuple[Mapping[str, float], Mapping[str, float]],
+    threshold: float,
 ) -> tuple[Difference | None, str]:
     one, other = tensors[0].get(pair.before), tensors[1].get(pair.after)
     for tensor, side in ((one, "before"), (other, "after")):
@@ -304,10 +300,12 @@ def _difference(
         return None, "there is no trace of it"
     if one.count != other.count:
         return None, f"it has {one.count} elements before and {other.count} after"
-    return _measured(one, other, (steps[0].get(pair.before, 0.0), steps[1].get(pair.after, 0.0)))
+    return _measured(one, other, (steps[0].get(pair.before, 0.0), steps[1].get(pair.after, 0.0)), threshold)
 
 
-def _measured(one: DeviceTensor, other: DeviceTensor, steps: tuple[float, float]) -> tuple[Difference | None, str]:
+def _measured(
+    one: DeviceTensor, other: DeviceTensor, steps: tuple[float, float], threshold: float
+) -> tuple[Difference | None, str]:
     encodings = [Encoding(t.dtype or "float32", t.scale or 1.0, t.zero_point or 0) for t in (one, other)]
     codes = one.codes(), other.codes()
     if encodings[0] == encodings[1] and np.array_equal(codes[0], codes[1]):
@@ -323,7 +321,7 @@ def _measured(one: DeviceTensor, other: DeviceTensor, steps: tuple[float, float]
     )
     found = metrics(sums, encodings[1], floor)
     excess = found.excess if floor > 0 else (0.0 if not found.mse else None)
-    return Difference(False, found.sqnr_db, found.max_error, excess, excess is None or excess > MOVED, False), ""
+    return Difference(False, found.sqnr_db, found.max_error, excess, excess is None or excess > threshold, False), ""
 
 
 def _outputs(after: Side, layers: Sequence[LayerPair]) -> list[OutputMove]:

@@ -17,7 +17,8 @@ Change = Literal["number", "name", "fusing", "kind", "shape", "type", "scale", "
 
 class Difference(msgspec.Struct, frozen=True):
     """One tensor of both runs, the later one against the earlier. `excess`: mean squared difference over what rounding
-    to both scales makes; above 10 the tensor `moved`. `begins`: it moved though nothing that it reads did.
+    to both scales makes; above the threshold (10) the tensor `moved`. `begins`: it moved, by five times more than
+    all that it reads.
     """
 
     exact: bool

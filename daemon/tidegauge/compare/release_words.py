@@ -53,7 +53,7 @@ def sentence(
     for output in moved[:2]:
         sqnr = output.difference.sqnr_db if output.difference is not None else None
         level = f" (SQNR {sqnr:.1f} dB against before)" if sqnr is not None else ""
-        begins = f", beginning at {_list(output.begins)}" if output.begins else ""
+        begins = f", beginning at {_list(output.begins)}" if output.begins else ", little by little over the layers"
         parts.append(f"output {output.name} moved{level}{begins}")
     if not moved and any(o.difference is not None for o in outputs):
         exact = all(o.difference.exact for o in outputs if o.difference is not None)

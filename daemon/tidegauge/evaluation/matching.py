@@ -19,7 +19,7 @@ from tidegauge.compare.match import match_tensors
 from tidegauge.compare.model import load_model
 from tidegauge.compare.pairing import pair_compiles
 from tidegauge.compare.reference import Reference
-from tidegauge.compare.release import trace_values
+from tidegauge.compare.release_values import trace_values
 from tidegauge.evaluation.figures import Figure, Report
 from tidegauge.evaluation.networks import NETWORKS, picture
 from tidegauge.evaluation.second_compile import Naming, SecondCompile, make
