@@ -61,6 +61,8 @@ SLOTS, SAMPLE_SLOTS = 4, 2
 #: The agent's defaults: share of a core, over a window that is shorter here so that it is in balance at once.
 CPU_SHARE, CPU_WINDOW = 0.05, 20.0
 START_SECONDS, RUN_SECONDS = 300.0, 60.0
+#: Seconds that a sample has to end before the next loop begins; and at all, on a machine that is never idle.
+PATIENCE, IDLE_SECONDS = 2.0, 3600.0
 #: Frames of a measurement that are not counted.
 WARM = 5
 
@@ -218,7 +220,9 @@ class _Bench:
         self._budget = CpuBudget(CPU_SHARE, CPU_WINDOW)
         self._budget.charge(_now(), CPU_SHARE * CPU_WINDOW)  # in balance from the start, not with savings
         self._free = list(range(SAMPLE_SLOTS))
-        self._samples, self._shadow_cpu, self._monitored, self._frame = 0, 0.0, 0.0, 0
+        self._sampling: asyncio.Task[None] | None = None
+        self._samples, self._frame = 0, 0
+        self._shadow_cpu = self._shadow_monitored = self._monitored = 0.0
 
     async def run(self, progress: Callable[[str], None]) -> Measured:
         runs: dict[Loops, list[Run]] = {name: [] for name in LOOPS}
@@ -228,7 +232,10 @@ class _Bench:
                 name = LOOPS[index]
                 runs[name].append(await self._run(name))
             progress(f"round {number + 1} of {self._size.rounds}: done")
-        share = self._shadow_cpu / self._monitored if self._monitored else 0.0
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
+        share = self._shadow_monitored / self._monitored if self._monitored else 0.0
         return Measured(runs, self._samples, share)
 
     async def _run(self, name: Loops) -> Run:
@@ -249,24 +256,36 @@ class _Bench:
         return Run(rate, tuple(latency for _, latency in came))
 
     async def _through_worker(self, *, sampled: bool) -> None:
-        started, tasks = time.monotonic(), set[asyncio.Task[None]]()
+        started, spent = time.monotonic(), self._shadow_cpu
         for number in range(self._size.frames):
-            slot = self._free.pop() if sampled and self._free and not tasks and self._budget.allows(_now()) else -1
+            wanted = sampled and self._free and self._sampling is None and self._budget.allows(_now())
+            slot = self._free.pop() if wanted else -1
             self._frame += 1
             await self._pipeline.channel.send(RunFrame(self._frame, 1, number % SLOTS, time.monotonic(), slot))
             await self._pipeline.ask(FrameDone)
             if slot >= 0:
-                tasks.add(asyncio.create_task(self._sample(slot)))
-            tasks = {task for task in tasks if not task.done()}
-        await asyncio.gather(*tasks)
-        self._monitored += (time.monotonic() - started) if sampled else 0.0
+                self._sampling = asyncio.create_task(self._sample(slot))
+            await self._sampled(0.0)
+        await self._sampled(PATIENCE if sampled else 0.0)
+        if sampled:
+            self._monitored += time.monotonic() - started
+            self._shadow_monitored += self._shadow_cpu - spent
+
+    async def _sampled(self, seconds: float) -> None:
+        """Take the sample under way, if it is done by then. The shadow worker gets idle time only: it may be long."""
+        if self._sampling is None:
+            return
+        await asyncio.wait([self._sampling], timeout=seconds)
+        if self._sampling.done():
+            self._sampling.result()
+            self._sampling = None
 
     async def _sample(self, slot: int) -> None:
-        self._samples += 1
-        await self._shadow.channel.send(MeasureSample(self._samples, slot, 1, self._frame))
-        measured, _ = await self._shadow.ask(LossMeasured)
+        await self._shadow.channel.send(MeasureSample(self._frame, slot, 1, self._frame))
+        measured, _ = await self._shadow.ask(LossMeasured, IDLE_SECONDS)
         self._budget.charge(_now(), measured.cpu_seconds)
         self._shadow_cpu += measured.cpu_seconds
+        self._samples += 1
         self._free.append(slot)
 
 
