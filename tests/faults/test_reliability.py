@@ -12,7 +12,7 @@ import pytest
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation.reliability import Table, cells, markdown
-from tidegauge.evaluation.reliability_modes import MODES, named
+from tidegauge.evaluation.reliability_modes import MODES, Pace, named
 from tidegauge.evaluation.reliability_trial import Row
 from tidegauge.virtualboard import freezer
 from tidegauge.virtualboard.failures import FAILURE_NAMES, parse
@@ -85,6 +85,12 @@ def good(name: str) -> Row:
     return Row(mode, 10.0, "seen", ("a",), detected=1.0, reason=True, ended=True, end=2.0)
 
 
+def test_goals_are_longer_where_the_machine_is_slower() -> None:
+    [mode] = named(("leak_by_sigkill",))
+    assert Pace.measured(3.0).within(mode) == mode.within
+    assert Pace.measured(18.0).within(mode) == 3 * mode.within
+
+
 class TestGoals:
     def test_all_met(self) -> None:
         assert good("hang_in_run").missed == []
@@ -110,5 +116,5 @@ class TestGoals:
         row = good("hang_in_run")
         row.problems.append("a traceback in the agent's log")
         assert "MISSED: a traceback" in cells(row)[-1]
-        table = markdown(Table([row, good("slow")], [], 12.0, 1.0))
+        table = markdown(Table([row, good("slow")], [], Pace.measured(3.0), 1.0))
         assert "1 of 2 modes met all goals" in table

@@ -16,6 +16,9 @@ RUN, STOP, KILL, TRACED, GOLDEN = 1.5, 3.0, 0.5, 5.0, 2.0
 #: From the last deadline to the alarm: the worker is ended first, and the machine may be busy.
 SLACK = 5.0
 
+#: From an agent's start to its first answer on two idle cores, generously.
+IDLE_SECONDS = 6.0
+
 Ending = Literal["recovers", "given_up", "alarmed", "captured", "refused", "failed", "harmless"]
 ENDINGS: dict[Ending, str] = {
     "recovers": "right answers again by itself, after a new worker was proven by a device run",
@@ -29,14 +32,20 @@ ENDINGS: dict[Ending, str] = {
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How fast this machine is at the moment. `start`: the deadline of a worker that starts and opens a session, in
-    seconds: several times what a healthy one took."""
+    """How fast this machine is at the moment, measured on a healthy agent. `start`: the deadline of a worker that
+    starts and opens a session, in seconds. `factor`: how many times longer than on two idle cores things may take."""
 
     start: float
+    factor: float = 1.0
 
     @classmethod
     def measured(cls, seconds: float) -> Pace:
-        return cls(max(12.0, 3.0 * seconds))
+        """`seconds`: from the agent's start to its first answer."""
+        return cls(max(12.0, 3.0 * seconds), max(1.0, seconds / IDLE_SECONDS))
+
+    def within(self, mode: Mode) -> float:
+        """The goal for the time to detect a mode, in seconds."""
+        return self.factor * mode.within + mode.starts * self.start
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +54,9 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     `begin`: there from the start, injected while the agent runs, or before a capture is asked for; or there from the
     start, and then a capture. `failures` (`NAME[:AMOUNT]`) and `faults` (`LAYER:KIND[:AMOUNT]`) of the virtual board;
     `action`: what no switch of it does. `alarms`: one of these detectors must be latched, none where it is empty.
-    `says`: a text that the reason must hold, of the alarm or of the capture. `within`: seconds until it is known, and
-    `starts`: how many starts of a worker come on top, of which each may take `Pace.start`.
-    `reboot`: the cure needs one. `silent`: the stack says nothing, so that answers are wrong until a check finds it.
+    `says`: a text that the reason must hold, of the alarm or of the capture. `within`: seconds on an idle machine until
+    it is known, and `starts`: how many starts of a worker come on top, of which each may take `Pace.start`. `reboot`:
+    the cure needs one. `silent`: the stack says nothing, so that answers are wrong until a check finds it.
     `all_wrong`: every answer is, though each is a right one of another frame. `settings`: of the agent, by table.
     """
 

@@ -84,7 +84,7 @@ class Trial:
         self._mode, self._right, self._pace = mode, template.right, template.pace
         self._patience = 60.0 + 4 * template.pace.start
         self._board = template.board.copy(folder)
-        self._row = Row(mode, mode.within + mode.starts * template.pace.start, lost=[], problems=[])
+        self._row = Row(mode, template.pace.within(mode), lost=[], problems=[])
         self._answers = Answers()
         self._agent: subprocess.Popen[bytes]
         self._url = ""
