@@ -19,8 +19,8 @@ from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.findings import find_findings
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches
-from tidegauge.compare.ranges import calibration, range_use
-from tidegauge.compare.raw_types import LayerSums, RangeUse
+from tidegauge.compare.ranges import calibration
+from tidegauge.compare.raw_types import LayerSums
 from tidegauge.compare.statistics import Encoding, measure, metrics, noise_floor
 from tidegauge.compare.stored import store
 from tidegauge.compare.types import Comparison, Coverage, Culprit, Finding, LayerResult, OutputResult, Unmatched
@@ -52,7 +52,6 @@ def answer(
     )
     named, recovered = (tuple(_estimated(work, culprit) for culprit in found) for found in (named, recovered))
     results = _output_results(work, outputs)
-    uses = [range_use(layer) for layer in work.layers]
     notes = [Finding("names_renumbered", "warning", note) for note in matched.notes]
     code: Literal[0, 1, 3] = 3 if coverage.share < min_coverage else (1 if named else 0)
     return Comparison(
@@ -62,7 +61,7 @@ def answer(
         sentence=_sentence(coverage, named, recovered, results),
         coverage=coverage,
         layers=tuple(
-            _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], uses[i], threshold)
+            _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], threshold)
             for i, layer in enumerate(work.layers)
         ),
         culprits=named,
@@ -73,7 +72,7 @@ def answer(
             *source.findings,
             *notes,
             *find_findings(source, work, named, results),
-            *calibration(work, uses),
+            *calibration(work),
             *worth.findings,
         ),
         scale_sources=dict(Counter(layer.tensor.source for layer in work.layers if layer.tensor.read is not None)),
@@ -112,7 +111,6 @@ def _layer(
     index: int,
     verdict: tuple[Verdict, str],
     excess: float | None,
-    use: RangeUse | None,
     threshold: float,
 ) -> LayerResult:
     tensor = layer.tensor
@@ -152,7 +150,7 @@ def _layer(
         nodes=_nodes(work, layer),
         reads=layer.reads,
         sums=_sums(layer),
-        range_use=use,
+        range_use=layer.range_use,
     )
 
 

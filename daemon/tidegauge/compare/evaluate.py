@@ -17,6 +17,8 @@ from tidegauge.compare.layout import arrange, told_otherwise
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
 from tidegauge.compare.oracle import Codes, examine, examine_floats
+from tidegauge.compare.range_use import range_use
+from tidegauge.compare.raw_types import RangeUse
 from tidegauge.compare.reference import GROUP_BYTES, Reference
 from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
@@ -57,6 +59,7 @@ class Layer:
     oracle: Codes | None = None
     unexplained: float = 0.0
     weight_noise: float = 0.0
+    range_use: RangeUse | None = None
     layout: str | None = None
     laid_otherwise: str | None = None
     clipped_share: float = 0.0
@@ -213,6 +216,7 @@ def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
     rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
     layer.cumulative = metrics(sums, encoding, noise_floor(encoding, rms))
     layer.float_clipped = _clipping(encoding, _float32(value), 1.0)[0]
+    layer.range_use = range_use(encoding, codes, layer.float_clipped)
     _flatness(layer, codes, sums, encoding)
     if layer.cumulative.cosine is not None and layer.cumulative.cosine < _STRANGE:
         layer.laid_otherwise = told_otherwise(tensor, value)

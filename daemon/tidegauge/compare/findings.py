@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from tidegauge.compare.culprits import FAULTY
+from tidegauge.compare.cutgraph import part_for, run_part
 from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.layout import PROMISED
@@ -143,5 +146,27 @@ def _scales(work: Evaluation) -> Iterator[Finding]:
 def _model(work: Evaluation) -> Iterator[Finding]:
     count = work.reference.model.subnormal
     if count:
-        text = f"{count} weights are smaller than the smallest normal float32 and were taken for zero."
+        text = (
+            f"{count} weights are smaller than the smallest normal float32 and were taken for zero. With that smallest "
+            f"number in their place {_flushing(work)}."
+        )
         yield Finding("subnormal_weights", "note", text)
+
+
+def _flushing(work: Evaluation) -> str:
+    """What flushed weights do to the outputs, as a bound that is measured at the speed of normal numbers."""
+    model, tiny = work.reference.model, np.finfo(np.float32).tiny
+    replaced = {
+        name: np.where(signs != 0, signs * tiny, model.weights[name]).astype(model.weights[name].dtype)
+        for name, signs in model.flushed.items()
+        if name in model.weights and model.weights[name].shape == signs.shape
+    }
+    outputs = [name for name in model.outputs if name in model.producer]
+    part = part_for(model, outputs, set())
+    feeds = {name: work.reference.inputs[name] for name in part.reads_inputs}
+    values = run_part(model, part, set(), feeds, replaced)
+    worst = 0.0
+    for name, value in values.items():
+        float_run = work.reference.outputs[name].astype(np.float64)
+        worst = max(worst, float(np.abs(value.astype(np.float64) - float_run).max(initial=0.0)))
+    return f"no output value changes by more than {worst:.2g}" if worst else "no output value changes"

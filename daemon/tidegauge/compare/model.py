@@ -36,7 +36,7 @@ class Model:
     `input_shapes`, `shapes` (of all tensors whose shape inference tells): 0 for a dimension that is not fixed.
     `nhwc`: shapes of inputs that are recorded so, though held as NCHW here; `codes`: scale and zero point of inputs
     that are recorded as codes (`value = (code - zero_point) · scale`). `subnormal`: how many weights were below the
-    smallest normal float32 and are now zero.
+    smallest normal float32 and are now zero; `flushed`: their signs, 0 elsewhere, by weight.
     """
 
     nodes: list[Any]
@@ -46,6 +46,7 @@ class Model:
     opsets: list[Any]
     ir_version: int
     subnormal: int = 0
+    flushed: dict[str, Array] = field(default_factory=dict)
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     input_types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     producer: dict[str, int] = field(default_factory=dict)
@@ -122,13 +123,12 @@ def _from_proto(proto: Any) -> Model:
             node = onnx.NodeProto()
             node.CopyFrom(source)
             nodes.append(node)
-    flushed = 0
+    signs: dict[str, Array] = {}
     for key, value in weights.items():
         if value.dtype == np.float32:
             small = (np.abs(value) < _TINY) & (value != 0)
-            count = int(small.sum())
-            if count:
-                flushed += count
+            if small.any():
+                signs[key] = (np.sign(value) * small).astype(np.int8)
                 weights[key] = np.where(small, np.float32(0), value)
     return Model(
         nodes=nodes,
@@ -137,7 +137,8 @@ def _from_proto(proto: Any) -> Model:
         outputs=tuple(o.name for o in proto.graph.output),
         opsets=list(proto.opset_import),
         ir_version=proto.ir_version,
-        subnormal=flushed,
+        subnormal=sum(int(np.count_nonzero(sign)) for sign in signs.values()),
+        flushed=signs,
         input_shapes={i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim) for i in proto.graph.input},
         input_types={i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in proto.graph.input},
         shapes=_shapes(proto),

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.raw_types import RangeUse
 from tidegauge.compare.types import Finding
 
-Array = NDArray[Any]
-
-#: Elements that are looked at, evenly spread; and the share at either end that does not count.
-_SAMPLE, _TAIL = 1 << 16, 1e-3
 #: An input below this share of its range, and layers whose median is below that: the calibration saw stronger ones.
 DIM_INPUT, DIM_LAYERS = 0.5, 0.4
 #: A tensor is called dim, or clipped, from these shares on.
@@ -27,31 +21,9 @@ _TELLING = 1024
 _LISTED = 5
 
 
-def range_use(layer: Layer) -> RangeUse | None:
-    """None for floats, and for tensors without usable codes."""
-    encoding = layer.encoding
-    if encoding is None or not encoding.integer or layer.cumulative is None:
-        return None
-    codes = layer.tensor.codes()
-    sample = codes[:: max(1, codes.size // _SAMPLE)]
-    low, high = np.quantile(sample, [_TAIL, 1 - _TAIL])
-    ends = encoding.value_range
-    live = encoding.values(np.asarray([low, high]))
-    bottom, top = encoding.code_range
-    return RangeUse(
-        low=ends[0],
-        high=ends[1],
-        live_low=float(live[0]),
-        live_high=float(live[1]),
-        used=float(max(abs(low - encoding.zero_point), abs(high - encoding.zero_point)))
-        / max(abs(bottom - encoding.zero_point), abs(top - encoding.zero_point)),
-        clipped=min(1.0, layer.float_clipped),
-    )
-
-
-def calibration(work: Evaluation, uses: Sequence[RangeUse | None]) -> Iterator[Finding]:
+def calibration(work: Evaluation) -> Iterator[Finding]:
     """What the ranges say of the calibration as a whole, with the tensors that show it."""
-    known = [(layer, use) for layer, use in zip(work.layers, uses, strict=True) if use is not None]
+    known = [(layer, layer.range_use) for layer in work.layers if layer.range_use is not None]
     if not known:
         return
     yield from _dim(known)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from tidegauge.compare import Comparison, LayerResult, compare
 from tidegauge.compare.compiled import Buffer, Subgraph, read_tempdir
@@ -225,3 +227,25 @@ def test_a_picture_past_the_calibrated_range_is_told_with_its_share(board: Board
     assert "%" in finding.sentence and "calibrated_narrower" not in kinds(board.compare())
     use = named(answer, "input_netFormat").range_use
     assert use is not None and use.clipped > 0.3 and use.used == 1.0
+
+
+# --- weights too small to be normal --------------------------------------------------------------------------------
+
+
+def test_subnormal_weights_are_flushed_counted_and_their_effect_is_told(board: Board, tmp_path: Path) -> None:
+    proto = onnx.load(board.model)
+    item = next(i for i in proto.graph.initializer if len(i.dims) == 4)
+    weights = numpy_helper.to_array(item).copy()
+    weights.reshape(-1)[:7] = np.float32(1e-40)
+    item.CopyFrom(numpy_helper.from_array(weights, item.name))
+    onnx.save(proto, tmp_path / "small.onnx")
+    answer = compare(board.trace(), model=tmp_path / "small.onnx", tempdir=board.artifacts)
+    finding = next(f for f in answer.findings if f.kind == "subnormal_weights")
+    assert finding.sentence.startswith("7 weights") and "no output value changes" in finding.sentence
+    outputs = {o.name: o.metrics for o in answer.outputs}
+    weights.reshape(-1)[:7] = 0  # what the reference must give
+    item.CopyFrom(numpy_helper.from_array(weights, item.name))
+    onnx.save(proto, tmp_path / "zero.onnx")
+    same = compare(board.trace(), model=tmp_path / "zero.onnx", tempdir=board.artifacts)
+    assert {o.name: o.metrics for o in same.outputs} == outputs
+    assert not any(f.kind == "subnormal_weights" for f in same.findings)
