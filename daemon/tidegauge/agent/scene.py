@@ -25,9 +25,9 @@ from tidegauge.detectors.camera import (
     CameraReference,
     Condition,
     FrameLook,
-    conditions,
 )
 from tidegauge.detectors.contexts import LightContext
+from tidegauge.detectors.sight import judge
 from tidegauge.metrics import LIGHT_CONTEXTS, AgentMetrics
 
 PERIOD = 1.0
@@ -86,9 +86,7 @@ class SceneWatch:
         health = self._expect(now)
         if event.sight is not None:
             self._look = event.sight.look
-            self._found = conditions(event.sight.look, self.references.get(self._light.context or ""))
-            if not self._found:
-                self._light.update(now, event.sight.light)
+            self._found = judge(event.sight, self._light, now, self.references)
         self._raise(health.frame(now, event.sequence, self._found), now)
 
     def judge(self, now: Monotonic) -> None:

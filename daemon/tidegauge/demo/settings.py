@@ -91,6 +91,7 @@ def agent_settings(
         "shadow": {"gap_mean": 0.25, "gap_floor": 0.05, "cpu_share": 0.9, "cpu_window": 10.0},
         # The demo's machine is no board: its load is that of whatever else it does.
         "stand_back": {"temperature": 0.0, "load": 0.0, "latency_rise": 0.0},
+        "camera_health": {"frozen": 60.0},
         "contexts": {"hold": 2.0, "samples": 40},
         "acceptance": {"samples": ACCEPTANCE_SAMPLES},
         "detector": {"alpha": 0.001, "block": 4},

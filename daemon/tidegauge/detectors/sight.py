@@ -6,14 +6,24 @@ and reference.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.detectors.camera import BLACK_LUMA, BLOWN_LUMA, EDGE_GRID, FrameLook, look
-from tidegauge.detectors.contexts import Light
+from tidegauge.detectors.camera import (
+    BLACK_LUMA,
+    BLOWN_LUMA,
+    EDGE_GRID,
+    CameraReference,
+    Condition,
+    FrameLook,
+    conditions,
+    look,
+)
+from tidegauge.detectors.contexts import Light, LightContext
 from tidegauge.profile import Preprocess
 
 #: Weights of blue, green and red in luma (ITU-R BT.601).
@@ -45,6 +55,23 @@ def see(picture: NDArray[Any]) -> Sight | None:
     luma = values @ np.asarray(LUMA_BGR, np.float32)
     seen = look(luma.astype(np.uint8))
     return Sight(seen, Light(float(luma.mean()), _chroma(values)))
+
+
+def judge(seen: Sight, light: LightContext, now: float, references: Mapping[str, CameraReference]) -> set[Condition]:
+    """What is wrong with a frame; it also moves `light` on. `references`: the camera's view by light context.
+
+    A black or blown frame tells nothing of the light. While the light changes, and in a context without a view of its
+    own, sharpness is not judged: dusk is no fault, and must not keep its own light from being recognised. Where edges
+    are hardly depends on the light, so for a covered or turned camera any context's view will do.
+    """
+    found = conditions(seen.look, None)
+    if found:
+        return found
+    context = light.update(now, seen.light)
+    if context in references and not light.changing:
+        return conditions(seen.look, references[context])
+    by_edges = [conditions(seen.look, view) & {"covered"} for view in references.values()]
+    return set.intersection(*by_edges) if by_edges else set()
 
 
 def input_features(picture: NDArray[Any]) -> dict[str, float]:

@@ -16,9 +16,10 @@ from tidegauge.attribution import CAMERA, DATA, Decomposition, Observables, Verd
 from tidegauge.detectors import invariants, windows
 from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected
 from tidegauge.detectors.alarm import Alarm
-from tidegauge.detectors.camera import CameraHealth, CameraReference, FrameLook, conditions
+from tidegauge.detectors.camera import CameraHealth, CameraReference, FrameLook
 from tidegauge.detectors.contexts import LightContext
 from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
+from tidegauge.detectors.sight import judge
 from tidegauge.evaluation.pairs import FIRST_ACCEPTANCE, Array, Device, Frame, Pair, Reference
 from tidegauge.losses.output_stats import output_stats
 from tidegauge.losses.select import loss_for, outputs_summary
@@ -199,8 +200,8 @@ class Stack:
     def step(self, now: float, sequence: int, frame: Frame, answer: Array) -> list[Verdict]:
         """A frame that became a shadow sample; the verdicts that it leads to at once."""
         look = frame.sight.look
-        found = conditions(look, self._settled.frozen.camera.get(self._light.context or ""))
-        context = self._light.context if found else self._light.update(now, frame.sight.light)
+        found = judge(frame.sight, self._light, now, self._settled.frozen.camera)
+        context = self._light.context
         verdicts = self._camera(self._health.frame(now, sequence, found))
         suspects: list[Alarm] = []
         measured = self._meter.measure(answer, frame)

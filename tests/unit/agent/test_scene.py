@@ -13,7 +13,7 @@ from tidegauge.agent.scene import Mix, SceneWatch
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.watch_config import CameraHealthConfig, ContextsConfig
 from tidegauge.clocks import Monotonic
-from tidegauge.detectors.camera import FrameLook
+from tidegauge.detectors.camera import CameraReference, FrameLook
 from tidegauge.detectors.contexts import Light
 from tidegauge.detectors.sight import Sight
 from tidegauge.metrics import AgentMetrics
@@ -111,6 +111,22 @@ def test_light_changes_after_its_hold_and_a_fault_changes_no_light(watched: Watc
     watched.frames(300, BLACK)
     assert watched.scene.at(Monotonic(watched.second)).context == "low_light"
     assert watched.metrics.registry.get_sample_value("tidegauge_light_context", {"context": "low_light"}) == 1
+
+
+def test_dusk_is_no_blur_and_its_light_is_recognised(watched: Watched) -> None:
+    """The night's frames have a tenth of the day's sharpness: by the day's view they would be blurred for ever."""
+    watched.scene.references = {"day": CameraReference(30.0, EDGES), "low_light": CameraReference(3.0, EDGES)}
+    night = Sight(FrameLook(60.0, 0.0, 3.0, EDGES), Light(25.0, 15.0))
+    watched.frames(30, GOOD)
+    watched.frames(1500, night)
+    assert watched.raised == []
+    now = watched.scene.at(Monotonic(watched.second))
+    assert (now.context, now.changing, now.problem) == ("low_light", False, "")
+    out_of_focus = Sight(FrameLook(60.0, 0.0, 0.4, EDGES), Light(25.0, 15.0))
+    watched.frames(1, out_of_focus)
+    assert watched.problem() == "blurred"
+    watched.frames(620, out_of_focus)
+    assert [each.cause.detector for each in watched.raised] == ["camera_blurred"]
 
 
 def test_a_fault_latched_before_a_restart_ends_too(watched: Watched, tmp_path: Path) -> None:

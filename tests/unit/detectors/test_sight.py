@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegauge.detectors.camera import conditions
+from tidegauge.detectors.camera import CameraReference, conditions, reference_of
 from tidegauge.detectors.contexts import LightContext
-from tidegauge.detectors.sight import input_features, picture_of, see, thinned
+from tidegauge.detectors.sight import Sight, input_features, judge, picture_of, see, thinned
 from tidegauge.pipeline.preprocess import input_tensor
 from tidegauge.profile import Preprocess
 
@@ -35,6 +37,41 @@ def test_colour_light_and_its_absence_are_contexts() -> None:
     day, night = grey(120), grey(120)
     day[..., 0] = 60
     assert [LightContext().update(0, seen.light) for seen in (see(day), see(night)) if seen] == ["day", "infrared"]
+
+
+def street(brightness: float, shift: int = 0) -> Sight:
+    """A fixed view with noise; `shift` turns the camera away."""
+    picture = np.full((48, 64, 3), (120.0, 100.0, 90.0))
+    picture[6:24, 10:26] = (60, 150, 210)
+    picture[30:, 36:] = (40, 60, 50)
+    picture[4:12, 40:60:4] = (230, 220, 240)
+    picture = np.roll(picture, (shift, shift), (0, 1)) * brightness
+    picture += np.random.default_rng(1).normal(0, 3, picture.shape)
+    seen = see(np.clip(picture, 0, 255).astype(np.uint8))
+    assert seen is not None
+    return seen
+
+
+class TestJudge:
+    DAY: ClassVar[dict[str, CameraReference]] = {"day": reference_of([street(1.0).look])}
+
+    def test_dusk_is_no_fault_though_it_is_less_sharp(self) -> None:
+        light = LightContext(hold=10.0)
+        seen = [judge(street(1.0 if second < 5 else 0.3), light, second, self.DAY) for second in range(40)]
+        assert seen == [set()] * 40
+        assert light.context == "low_light"
+
+    def test_a_camera_that_is_turned_away_at_dusk_is_covered_all_the_same(self) -> None:
+        light = LightContext(hold=10.0)
+        seen = [judge(street(1.0 if second < 5 else 0.3, 24), light, second, self.DAY) for second in range(40)]
+        assert seen == [{"covered"}] * 40
+        assert light.context == "low_light"
+
+    def test_black_moves_no_light(self) -> None:
+        light = LightContext(hold=1.0)
+        judge(street(1.0), light, 0, {})
+        assert [judge(street(0.01), light, second, {}) for second in range(1, 9)] == [{"black"}] * 8
+        assert light.context == "day"
 
 
 def test_a_large_frame_costs_no_more_than_a_small_one_and_a_tiny_one_is_not_judged() -> None:
