@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import log
+from typing import get_args
 
 import numpy as np
 
+from tidegauge.detectors.contexts import Context
 from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
 from tidegauge.detectors.rates import alpha_for, stack_rates
 from tidegauge.evaluation.figures import Figure
@@ -52,8 +54,8 @@ def evaluate(streams: int, seed: int) -> list[Figure]:
 
 
 def _stack() -> list[Figure]:
-    """The promise for all detectors of a board together, with four light contexts."""
-    rates = stack_rates(contexts=4)
+    """The promise for all detectors of a board together, with a reference in every light context."""
+    rates = stack_rates(contexts=len(get_args(Context)))
     group = "false alarms a year of the whole stack, at most (computed)"
     figures = [Figure(group, f"{each.part}, {each.severity}", each.per_year, "a year") for each in rates]
     for severity in ("critical", "warning"):
