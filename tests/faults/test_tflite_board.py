@@ -52,6 +52,7 @@ def board(tmp_path: Path) -> SmallBoard:
     return TfliteBoard(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_runs_are_proven_and_a_capture_brings_every_trace_under_the_old_names(board: SmallBoard) -> None:
     with board.remote_log(), board.agent(board.configure()) as agent:
