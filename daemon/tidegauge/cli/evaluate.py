@@ -167,11 +167,14 @@ def _reliability(
     if keep is not None and keep.exists():
         raise TidegaugeError(f"{keep} exists", "name a new folder for --keep")
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
-    table = reliability.evaluate(reliability.named(names), jobs, progress, keep and keep.resolve())
-    if json_file is not None:
-        write_durably(json_file, table.encoded())
-    if tables is not None:
-        write_durably(tables, reliability.markdown(table).encode())
+
+    def each(table: reliability.Table) -> None:
+        if json_file is not None:
+            write_durably(json_file, table.encoded())
+        if tables is not None:
+            write_durably(tables, reliability.markdown(table).encode())
+
+    table = reliability.evaluate(reliability.named(names), jobs, progress, keep and keep.resolve(), each)
     for row in table.rows:
         mark = "[bold red]MISSED[/]" if row.missed else "[green]met[/]"
         console.print(f"[bold]{row.mode.name}[/] ({row.mode.does}): {mark}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidegauge.evaluation.reliability_modes import GOLDEN, KILL, RUN, STOP, TRACED, Pace
+from tidegauge.evaluation.reliability_modes import FRAMES, GOLDEN, KILL, RUN, STOP, TRACED, Pace
 from tidegauge.evaluation.small_board import SmallBoard
 
 
@@ -23,7 +23,7 @@ class Template(msgspec.Struct, frozen=True):
 def settings(pace: Pace) -> dict[str, dict[str, Any]]:
     """Of the agents under test, on top of the small board's."""
     return {
-        "camera": {"kind": "folder", "read_timeout": 5.0},
+        "camera": {"kind": "folder", "read_timeout": 5.0, "frames_per_second": FRAMES},
         "runtime": {
             "start_timeout": pace.start,
             "first_run_timeout": pace.start,

@@ -13,6 +13,8 @@ from tidegauge.errors import TidegaugeError
 
 #: Deadlines and intervals of the agents under test, in seconds: short, so that a mode takes seconds.
 RUN, STOP, KILL, TRACED, GOLDEN = 1.5, 3.0, 0.5, 5.0, 2.0
+#: Frames a second.
+FRAMES = 10.0
 #: From the last deadline to the alarm: the worker is ended first, and the machine may be busy.
 SLACK = 5.0
 
@@ -262,7 +264,7 @@ _RUN_MODES = (
         alarms=frozenset({"accelerator_slow"}),
         says="times as long",
         ends="alarmed",
-        within=100 / 20 * 2 + 2 * SLACK,
+        within=2 * 100 / FRAMES + SLACK,
     ),
 )
 

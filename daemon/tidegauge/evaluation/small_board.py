@@ -34,6 +34,8 @@ WIDTH, HEIGHT = 32, 24
 MODEL = "tiny"
 VIRTUAL_MODULE = "tidegauge.virtualboard.onnxruntime_tidl"
 STOP_SECONDS = 15.0
+#: For an agent to say where its metrics are, on a machine that is busy with much else.
+START_SECONDS = 90.0
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -218,7 +220,7 @@ class SmallBoard:
                 return ""
             return str(ready["metrics"]) if ready["pid"] == agent.pid else ""
 
-        url: str = wait_for(found, 30, "agent.json")
+        url: str = wait_for(found, START_SECONDS, "agent.json")
         return url
 
 
