@@ -90,19 +90,24 @@ def running(command: list[str], log: Path, ready: str) -> Iterator[None]:
 
 
 @contextmanager
-def prometheus(folder: Path, targets: dict[str, str], alertmanager: str = "") -> Iterator[Prometheus]:
-    """With the shipped rules, each second; `targets`: address of each job."""
+def prometheus(
+    folder: Path, targets: dict[str, str], alertmanager: str = "", discovery: str = ""
+) -> Iterator[Prometheus]:
+    """With the shipped rules, each second; `targets`: address of each job; `discovery`: who names boards."""
     for name in ("recording.yml", "alerts.yml"):
         text = (DASHBOARDS / "prometheus" / name).read_text()
         assert "interval: 30s" in text
         (folder / name).write_text(text.replace("interval: 30s", "interval: 1s"))
-    config = {
+    config: dict[str, Any] = {
         "global": {"scrape_interval": "1s"},
         "rule_files": ["recording.yml", "alerts.yml"],
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()
         ],
     }
+    if discovery:
+        job = {"job_name": "discovered", "http_sd_configs": [{"url": discovery, "refresh_interval": "1s"}]}
+        config["scrape_configs"].append(job)
     if alertmanager:
         config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 import urllib.request
@@ -47,13 +48,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("monitoring")
     with mosquitto(folder) as broker, webhook() as (notify, notified), alertmanager(folder, notify) as alerts:
         collector = Process(folder, broker)
+        reach = '[scrape]\naddress = "{device}.invalid:9464"\ndevices = ["nat-1"]\n'
+        collector.config.write_text(collector.config.read_text() + reach)
         collector.start()
         try:
             collector.until("api/v1/health", lambda health: health["broker_connected"])
-            with prometheus(folder, {"collector": urlparse(collector.url).netloc}, alerts) as server:
+            targets, discovery = {"collector": urlparse(collector.url).netloc}, f"{collector.url}api/v1/sd"
+            with prometheus(folder, targets, alerts, discovery) as server:
                 yield Stack(broker, collector, server, alerts, notified)
         finally:
-            collector.stop_in_time()
+            collector.kill(signal.SIGTERM)
 
 
 def alarm(device: str, detector: str, active: bool = True) -> tuple[str, bytes]:
@@ -103,6 +107,12 @@ def test_a_dead_accelerator_is_one_message(stack: Stack) -> None:
     states = {each["labels"]["alertname"]: each["status"]["state"] for each in ask(url, filter='device="nat-2"')}
     assert states == {"TidegaugeAcceleratorHung": "suppressed", "TidegaugeAcceleratorDown": "active"}
     assert set(told()) == {"TidegaugeAcceleratorDown"}
+
+
+def test_prometheus_takes_what_the_collector_discovers(stack: Stack) -> None:
+    asyncio.run(publish(stack.broker, status("nat-1"), status("nat-4")))
+    (found,) = eventually(lambda: stack.prometheus.query('up{job="discovered"}'), 30, stack.collector.log)
+    assert (found["metric"]["device"], found["metric"]["instance"]) == ("nat-1", "nat-1.invalid:9464")
 
 
 def test_rules_run_without_errors(stack: Stack) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
                 with prometheus(folder, targets) as server:
                     yield Live(board, url, collector, broker, server)
         finally:
-            collector.stop_in_time()
+            collector.kill(signal.SIGTERM)
 
 
 def panel_queries() -> list[tuple[str, Query]]:

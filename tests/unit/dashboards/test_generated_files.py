@@ -173,6 +173,27 @@ def test_alertmanager_takes_its_configuration() -> None:
         assert done.stdout.strip() == f"tidegauge-{receiver}"
 
 
+def documented() -> list[str]:
+    texts = [(ROOT / "docs" / name).read_text() for name in ("dashboards.md", "runbook.md")]
+    found = [block for text in texts for block in re.findall(r"^```promql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    assert len(found) >= 10
+    return found
+
+
+def test_every_query_is_valid(tmp_path: Path) -> None:
+    """Of panels, annotations and the documentation, as rules that are only parsed; the slow tests run them."""
+    shown = [json.loads(path.read_text()) for path in JSON]
+    asked = [target["expr"] for document in shown for panel in panels(document) for target in panel["targets"]]
+    asked += [each["expr"] for document in shown for each in document["annotations"]["list"] if "expr" in each]
+    asked = [expr.replace("$__rate_interval", "1m").replace("$device", ".+") for expr in [*asked, *documented()]]
+    assert len(asked) > 90 and not [expr for expr in asked if "$" in expr]
+    named = [{"record": f"r{number}", "expr": expr} for number, expr in enumerate(asked)]
+    (tmp_path / "queries.json").write_text(json.dumps({"groups": [{"name": "queries", "rules": named}]}))
+    command = [program("promtool", "prometheus"), "check", "rules", str(tmp_path / "queries.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_prometheus_takes_its_configuration() -> None:
     path = DASHBOARDS / "prometheus" / "prometheus.yml"
     done = subprocess.run(
