@@ -32,6 +32,7 @@ class Failing:
         self._failures, self._after = tuple(failures), after
         self._state, self._virtual, self._show = state, virtual, show
         self.alarms: list[str] = []
+        self._captured = True
 
     def begin(self) -> None:
         """Before the agent starts."""
@@ -41,7 +42,7 @@ class Failing:
     def _inject(self) -> None:
         fail(self._virtual, self._failures)
         names = ", ".join(f"`{failure.name}`" for failure in self._failures)
-        self._show.say("failure", f"{names} is switched on")
+        self._show.say("failure", f"switched on: {names}")
 
     async def follow(self, watch: DeviceWatch) -> str:
         """Inject, tell what comes, cure, tell how it recovered. Returns that in a sentence. Raises TidegaugeError."""
@@ -72,6 +73,7 @@ class Failing:
     async def _capture(self) -> None:
         with self._show.step("capture", "sessions are closed and opened: a traced run is asked for"):
             reply = await asyncio.to_thread(control.ask, self._state, "CaptureNow", CAPTURE_SECONDS)
+        self._captured = reply.ok
         self._show.say("capture", reply.sentence)
 
     async def _outcome(self) -> str:
@@ -84,6 +86,8 @@ class Failing:
             return await self._cure("given up, and right again after the cure")
         alarms = (await self._status()).alarms
         self._show.say("runs", "device runs go on" + ("" if alarms else ", and no alarm was raised"))
+        if not self._captured:
+            return await self._cure("the capture failed, and device runs went on")
         return await self._cure("recovered by itself" if alarms else "no harm was done")
 
     async def _settled(self) -> str:
@@ -105,7 +109,7 @@ class Failing:
     async def _cure(self, ending: str) -> str:
         """Switch the failures off, reboot where only that helps, clear the alarms."""
         fail(self._virtual, ())
-        cure = "the failure is switched off"
+        cure = "switched off"
         lost = CoreState.load(self._virtual)
         if lost.hung or lost.c7x_free < core.C7X_HEAP_BYTES // 2:
             reboot(self._virtual)
