@@ -288,8 +288,6 @@ class AgentMetrics:
         for context in LIGHT_CONTEXTS:
             self.light_context.labels(context)
             self.block.labels(self.model, context)
-        for stream in STREAMS:
-            self.evidence.labels(self.model, stream)
         for term in TERMS[:3]:  # the share of the unknown is in the alarm's evidence
             self.change.labels(self.model, term)
         for reason in RESTART_REASONS:

@@ -51,7 +51,6 @@ def test_zero_is_exported_for_every_known_label_at_start() -> None:
         *(("drift_alarms_total", {"model": "m", "cause": each}) for each in known.CAUSES),
         *(("drift_loss_change_ratio", {"model": "m", "term": each}) for each in TERMS[:3]),
         *(("drift_observation_samples", {"model": "m", "context": each}) for each in known.LIGHT_CONTEXTS),
-        *(("drift_log_evidence", {"model": "m", "detector": each}) for each in known.STREAMS),
         *(("light_context", {"context": each}) for each in known.LIGHT_CONTEXTS),
         *(("captures_total", {"result": each}) for each in known.CAPTURE_RESULTS),
         *(("captures_refused_total", {"reason": each}) for each in known.REFUSALS),
@@ -67,6 +66,8 @@ def test_zero_is_exported_for_every_known_label_at_start() -> None:
     for name, labels in expected:
         assert exported(metrics, name, **labels) == 0, (name, labels)
     assert set(known.CAUSES) == set(get_args(Fault))
+    for stream in known.STREAMS:  # no evidence is not evidence of nothing: it comes with a reference
+        assert exported(metrics, "drift_log_evidence", model="m", detector=stream) is None
 
 
 @settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -104,6 +105,7 @@ def everything(
     for use in ("ca", "client"):
         metrics.certificate.labels(use).set(1)
     for name in known.STREAMS:
+        metrics.evidence.labels(model, name).set(1)
         metrics.evidence_limit.labels(model, name).set(7)
     for name in outputs[: metrics.outputs_limit]:
         for end in ("low", "high"):
