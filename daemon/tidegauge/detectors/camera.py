@@ -35,7 +35,8 @@ HOLD: dict[Condition, float] = {"frozen": 10.0, "black": 60.0, "blown": 60.0, "b
 class FrameLook(msgspec.Struct, frozen=True):
     """What one frame looks like: luma's 99 % quantile `bright`, the share `blown` of luma from 250 on.
 
-    `sharpness`: variance of the Laplacian. `edges`: mean gradient of each cell of a 12 × 16 grid, row by row.
+    `sharpness`: variance of the Laplacian. `edges`: mean gradient of each cell of a 12 × 16 grid, row by row, to two
+    decimals (they are stored with each sample of an acceptance).
     """
 
     bright: float
@@ -74,7 +75,7 @@ def look(luma: NDArray[np.uint8]) -> FrameLook:
         bright=float(np.quantile(grey, BLACK_QUANTILE)),
         blown=float(np.mean(luma >= BLOWN_LUMA)),
         sharpness=float(laplacian.var()),
-        edges=tuple((cells * (cells.size / gradient.size)).ravel().tolist()),
+        edges=tuple(np.round(cells.astype(np.float64) * (cells.size / gradient.size), 2).ravel().tolist()),
     )
 
 
