@@ -63,6 +63,9 @@ def _tflite(artifacts: Path, model: Path, level: int) -> Run:
     options = {"artifacts_folder": str(artifacts), "debug_level": str(level)}
     delegate = tflite_runtime_tidl.load_delegate(TIDL_DELEGATE, options)
     interpreter = tflite_runtime_tidl.Interpreter(model, experimental_delegates=[delegate])
+    if interpreter.failed_subgraphs:
+        # As an application TI's delegate would be told nothing, and get zeros.
+        raise Fail(f"sub-graph {', '.join(interpreter.failed_subgraphs)} could not be created")
     inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
 
     def run(tensors: Mapping[str, Array]) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import artifacts as formats
 from tidegauge.tidl.errors import FormatError
 from tidegauge.virtualboard import creation, host_lines, tflite_source
+from tidegauge.virtualboard.creation import Created
 from tidegauge.virtualboard.device import Device
 from tidegauge.virtualboard.faults import check_all
 from tidegauge.virtualboard.network import TwinNetwork, load_all
@@ -40,6 +41,8 @@ class OffloadedTflite:
             check_all([networks[name] for name in names], watch.current().faults)
         self.operators = frozenset(op.index for piece in offloaded for op in piece) | model.folded
         self.ends = [_indices(model, networks[name]) for name in names]
+        #: Sub-graphs that the C7x could not create. TI's delegate knows no such list: for whoever runs this board.
+        self.failed: list[str] = []
         self._stamps: dict[str, int] = {}
         say(
             f" Number of subgraphs:{len(names)} , {len(self.operators)} nodes delegated out of "
@@ -52,7 +55,9 @@ class OffloadedTflite:
         for on_c7x, piece in pieces:
             if on_c7x:
                 name = next(ready)
-                steps.append(_device_step(watch, artifacts, name, networks[name], level, len(names) == 1, self._stamps))
+                created = _create(watch, artifacts, name, networks[name], level)
+                self.failed += [name] if created.zeros else []
+                steps.append(_device_step(Device(watch, created, level, len(names) == 1), self._stamps))
             else:
                 steps.append(tflite_source.cpu_step(model, *tflite_source.ends(model, piece)))
         self._plan = Plan(tuple(steps))
@@ -88,25 +93,20 @@ def _indices(model: TfliteModel, network: TwinNetwork) -> dict[str, list[int]]:
     return {"inputs": [known[name] for name in network.inputs], "outputs": [known[name] for name in network.outputs]}
 
 
-def _device_step(
-    watch: BoardWatch,
-    artifacts: Path,
-    name: str,
-    network: TwinNetwork,
-    level: int,
-    alone: bool,
-    stamps: dict[str, int],
-) -> Step:
+def _create(watch: BoardWatch, artifacts: Path, name: str, network: TwinNetwork, level: int) -> Created:
     """A sub-graph, or zeros for one that the C7x could not create: the delegate's Init ignores the status."""
     if level >= 1:
         say("************ in TIDL_subgraphRtCreate ************ \n ")
     try:
-        device = Device(watch, creation.create(watch, artifacts, name, level), level, alone)
+        return creation.create(watch, artifacts, name, level)
     except Fail:
-        device = Device(watch, creation.Created(network, name, None, zeros=True), level, alone)
+        return Created(network, name, None, zeros=True)
+
+
+def _device_step(device: Device, stamps: dict[str, int]) -> Step:
+    inputs, outputs = device.network.inputs, device.network.outputs
 
     def run(wanted: list[str], feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        given = {key: np.ascontiguousarray(feeds[key]) for key in network.inputs}
-        return device.run(wanted, given, stamps)
+        return device.run(wanted, {key: np.ascontiguousarray(feeds[key]) for key in inputs}, stamps)
 
-    return Step(network.inputs, network.outputs, run)
+    return Step(inputs, outputs, run)

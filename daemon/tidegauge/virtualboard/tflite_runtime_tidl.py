@@ -145,6 +145,11 @@ class Interpreter:
             raise ValueError("Tensor data is null. Run allocate_tensors() first")
         return np.array(self._answers[name])
 
+    @property
+    def failed_subgraphs(self) -> tuple[str, ...]:
+        """Those of which only zeros come, since the C7x could not create them. TI's interpreter has nothing like it."""
+        return () if self._device is None else tuple(self._device.failed)
+
     def get_TI_benchmark_data(self) -> dict[str, int]:
         """Time stamps of the last run, nanoseconds; keys `ts:subgraph_…` only where the C7x computed."""
         return dict(self._benchmark)

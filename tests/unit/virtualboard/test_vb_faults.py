@@ -204,5 +204,5 @@ def test_inside_a_convolution(network: TwinNetwork, picture: Tensors, healthy: T
     small = np.abs(before) < 0.5 * largest - step
     assert np.abs(wrapped - before)[small].max() <= 1.01 * step
     assert np.abs(wrapped).max() <= 0.5 * largest + step
-    with pytest.raises(TidegaugeError, match="no convolution and no inner product with weights: layers that can: relu1"):
+    with pytest.raises(TidegaugeError, match="no inner product with weights: layers that can: relu1"):
         run(network, picture, Fault("curves", "bias"))

@@ -278,6 +278,24 @@ def test_compile_options_work_as_with_onnx(tmp_path: Path, board: Path, options:
     assert sqnr_db(in_float(model, x), on_c7x(opened(model), x)) > least
 
 
+def test_a_float_network_runs_on_the_host_and_nowhere_else(tmp_path: Path) -> None:
+    model, x = small_enhancer(tmp_path / "m.tflite"), picture((1, 24, 32, 3))
+    compiled(model, x, tensor_bits=32)
+    np.save(tmp_path / "x.npy", x)
+    line = ["run", str(tmp_path / "a"), "--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "out")]
+    for more in ([], ["--model", str(model)]):
+        refused = CliRunner().invoke(command, [*line, *more])
+        assert isinstance(refused.exception, TidegaugeError), refused.output
+        assert "can't be opened" in str(refused.exception)
+        assert not list((tmp_path / "out").glob("*.npy")), "zeros are no answer"
+        done = CliRunner().invoke(command, [*line, *more, "--target", "host", "--debug-level", "3"])
+        assert done.exit_code == 0, done.output
+        assert sqnr_db(in_float(model, x), np.load(tmp_path / "out" / "enhanced.npy")) > 100
+        (tmp_path / "out" / "enhanced.npy").unlink()
+    kinds = {name.kind for path in (tmp_path / "out" / "traces").iterdir() if (name := trace_names.parse(path.name))}
+    assert kinds == {"float"}
+
+
 class TestRefusals:
     def refused(self, model: Path, x: np.ndarray, words: str) -> None:
         with pytest.raises(TidegaugeError, match=words):
