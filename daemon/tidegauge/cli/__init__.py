@@ -29,6 +29,7 @@ COMMANDS = {
     "profile": "Write a model profile from a compile's output.",
     "rebaseline": "Start a new acceptance on this board.",
     "status": "What the agent on this board is doing.",
+    "support": "One file to send along with a question; no secrets in it.",
     "version": "Version of Tidegauge and of Python.",
     "virtualboard": "An emulated AM62A: compiles, runs, traces, fails.",
 }
