@@ -17,7 +17,7 @@ from tidegauge.compare.oracle import TIERS
 #: Share of codes that may lie beyond a tier in arithmetic that follows the computed values: a rare tie.
 _RARE = 1e-4
 #: At 16 bits codes are as fine as float32's own rounding of large sums: shares of codes that may lie beyond a tier.
-_SUMS = {16: {0.002: 4e-3, 0.005: 2e-3, 0.01: 5e-4, 0.02: 1e-4}}
+_SUMS = {16: {0.002: 4e-3, 0.005: 2e-3, 0.01: 5e-4, 0.02: 1e-4, 0.1: 1e-5}}
 #: Arithmetic follows the computed values where no more than a rare code is this far off. Past it by another arithmetic,
 #: codes are wrong only near the middle of two: seldom by the second tier, in no more than this part of the differences.
 _FOLLOWS, _NEAR, _CHOOSY = TIERS.index(0.05), TIERS.index(0.25), 0.2
@@ -30,8 +30,9 @@ _PEERS, _TIMES, _FURTHER = 3, 4.0, 5.0
 _LITTLE = 2.5
 #: Fewer codes than this say nothing about a kernel.
 _TELLING = 64
-#: Healthy shares vary with the input: by this factor, and by so many deviations of a Poisson count.
-_MARGIN, _DEVIATIONS, _FEW = 1.5, 6.0, 3.0
+#: Healthy shares vary with the input: by this factor, and by so many deviations of a Poisson count; where one is
+#: possible at all, by one code, and by up to three where they are to be expected.
+_MARGIN, _DEVIATIONS, _FEW, _SOME = 1.5, 6.0, 3.0, 40.0
 
 _KINDS = {
     "Conv": "convolution",
@@ -139,7 +140,8 @@ def unlike(subject: Subject, healthy: Sequence[float]) -> float:
     worst = 0.0
     for share, usual in zip(subject.beyond, healthy, strict=True):
         mean = _MARGIN * usual * subject.count
-        allowed = mean + _DEVIATIONS * math.sqrt(mean) + (_FEW if mean else 0.0) + math.floor(_RARE * subject.count)
+        few = min(_FEW, 1 + _SOME * mean) if mean else 0.0
+        allowed = mean + _DEVIATIONS * math.sqrt(mean) + few + math.floor(_RARE * subject.count)
         if share * subject.count > allowed:
             worst = max(worst, share - allowed / subject.count)
     return worst
