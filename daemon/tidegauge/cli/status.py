@@ -68,6 +68,8 @@ def _overview(report: StatusReport) -> Table:
         table.add_row("wrong now", Text(report.holding, style="red"))
     suspect = ", suspect since a hang" if report.suspect else ""
     table.add_row("accelerator", f"{report.accelerator}{suspect}, {report.replaced_today} workers replaced in 24 hours")
+    if report.last_end:
+        table.add_row("last end", Text(report.last_end))
     table.add_row("camera", _camera(report))
     table.add_row("captures", _captures(report))
     table.add_row("link", _link(report))
