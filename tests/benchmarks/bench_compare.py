@@ -26,9 +26,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import onnx
 import onnxruntime
 from bench_compare_network import capture
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
 from polygraphy.comparator import IterationResult
 from polygraphy.comparator.compare import CosineSimilarityCompareFunc
@@ -67,6 +69,7 @@ def main() -> None:
             sizes[side] = capture(root / str(side), side)
             print(f"capture of {sizes[side] / 1e6:.0f} MB is made", flush=True)
         figures += passes(root / str(sides[0]), options.repeat)
+        figures += subnormal(root)
         figures += whole([(root / str(side), sizes[side]) for side in sides])
     report = Report(0, False, figures, [])
     show(Console(width=140), report)
@@ -217,6 +220,26 @@ def _local(work: Evaluation, folder: Path, repeat: int) -> list[Figure]:
         ),
         Figure(group, "peak memory of the pass", peak / 1e6, "MB", allowed, "<=", "goal: model, one group and 300 MB"),
     ]
+
+
+def subnormal(root: Path) -> list[Figure]:
+    """The float run with weights below the smallest normal float32, as they are and flushed to zero."""
+    random = np.random.default_rng(2)
+    small = (random.normal(0, 1, (64, 64, 3, 3)) * 1e-40).astype(np.float32)
+    value = random.uniform(0, 1, (1, 64, 96, 96)).astype(np.float32)
+    sessions = []
+    for name, weight in (("as they are", small), ("flushed", np.zeros_like(small))):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3], pads=[1] * 4)
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, value.shape)]
+        outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, value.shape)]
+        graph = helper.make_graph([node], name, inputs, outputs, [numpy_helper.from_array(weight, "w")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, root / "small.onnx")
+        sessions.append(onnxruntime.InferenceSession(str(root / "small.onnx"), providers=["CPUExecutionProvider"]))
+    works = [lambda session=session: session.run(None, {"x": value}) for session in sessions]
+    slow, fast = interleaved(3, *works)
+    name = "time of a convolution with subnormal weights over flushed ones"
+    return [Figure("Subnormal weights", name, slow / fast, "", note="some CPUs have no penalty, others over 50")]
 
 
 # --- the whole ---------------------------------------------------------------------------------------------------

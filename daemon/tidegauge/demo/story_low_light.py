@@ -28,6 +28,8 @@ LIGHTS, NIGHT = (1.0, 0.3, 0.05), 0.03
 SCENE = 4
 #: What the picture must reach against the float model (dB): bands can't be seen any more.
 TARGET_DB = 34.0
+#: How much brighter the close-up of the sky is shown, so that paper shows what a dark room does.
+_BRIGHTER = 3
 #: The image signal processor gives 12 bits.
 _TOP = 4095
 
@@ -66,7 +68,8 @@ def tell(folder: Path, console: Console) -> Told:
         ),
     )
     sky = np.s_[..., : HEIGHT // 2, WIDTH // 2 :]
-    near = [(label, rgb(value[sky])) for label, value in (("banded", banded), ("cured", cured), ("float", expected))]
+    shown = (("banded", banded), ("cured", cured), ("float model", expected))
+    near = [(f"{label}, {_BRIGHTER} times as bright", rgb(value[sky] * _BRIGHTER)) for label, value in shown]
     teller.picture("sky.png", strip(near, 4))
     return teller.end(
         [
