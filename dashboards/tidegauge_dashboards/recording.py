@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 #: How long the last word of a board that has gone is kept, where only Prometheus has heard it.
 HOLD = "6h"
-#: A latched state is over this long after it was last seen: a scrape that is missed or in a restart changes nothing.
-SETTLE = "10m"
 
+SEEN = "instance:tidegauge_device_info:seen_timestamp_seconds"
 KNOWN = "instance:tidegauge_device_info:known"
 ALARM = "device_model_cause:tidegauge_drift_alarm:latched"
 DETECTOR = "device_model_detector_cause:tidegauge_alarm_latched:latched"
@@ -87,14 +86,12 @@ def _drift() -> list[Recording]:
     return [
         Recording(
             ALARM,
-            _gauge("device, model, cause", "tidegauge_drift_alarm", "tidegauge_device_drift_alarm", SETTLE),
+            _gauge("device, model, cause", "tidegauge_drift_alarm", "tidegauge_device_drift_alarm"),
             "1 while an alarm of this cause is latched",
         ),
         Recording(
             DETECTOR,
-            _gauge(
-                "device, model, detector, cause", "tidegauge_alarm_latched", "tidegauge_device_alarm_latched", SETTLE
-            ),
+            _gauge("device, model, detector, cause", "tidegauge_alarm_latched", "tidegauge_device_alarm_latched"),
             "1 while an alarm of this detector is latched",
         ),
         Recording(EVIDENCE, shares, "evidence as a share of the one that raises the alarm; 1 is the alarm"),
@@ -156,15 +153,19 @@ def _board() -> list[Recording]:
 
 def rules() -> list[Recording]:
     """In the order in which they must be evaluated."""
-    last = f"max by (job, instance, device) (last_over_time(tidegauge_device_info[{HOLD}]))"
     known = "\n".join(
         (
             "max by (job, instance, device) (tidegauge_device_info)",
             "or on (job, instance)",
-            f"topk by (job, instance) (1, {last})",
+            f"0 * topk by (job, instance) (1, last_over_time({SEEN}[{HOLD}])) + 1",
         )
     )
     return [
+        Recording(
+            SEEN,
+            "0 * max by (job, instance, device) (tidegauge_device_info) + time()",
+            "when a scraped address was last seen to be this board",
+        ),
         Recording(KNOWN, known, "which board a scraped address is, also while it is gone; one board an address"),
         *_drift(),
         *_board(),

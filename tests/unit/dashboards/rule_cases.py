@@ -117,11 +117,11 @@ def latched_cases() -> list[Case]:
             (*scraped(on, lambda t: t % 2 == 0),),
             {8: fires, 20: fires, 21: fires, 22: fires, 23: fires},
         ),
-        Case("latched: cleared", (*scraped(cleared), heard(cleared)), {11: fires, 23: NOTHING, 26: NOTHING}),
+        Case("latched: cleared", (*scraped(cleared), heard(cleared)), {11: fires, 13: NOTHING, 26: NOTHING}),
         Case(
             "latched: cleared while the link was down, the board is scraped",
             (*scraped(cleared), heard(on)),
-            {11: fires, 24: NOTHING},
+            {11: fires, 13: NOTHING},
         ),
         Case(
             "latched: the collector is down for hours, the board was only heard",
@@ -140,7 +140,9 @@ def drift_cases() -> list[Case]:
         fs.latched("accelerator_hung"): from_minute(30),
         fs.latched("loss"): from_minute(60),
     }
-    renamed = board(device="cam-9", address="cam-1", alive=lambda t: t >= 40)
+    taker = board({fs.alarm("accelerator"): 1.0}, device="cam-0", address="cam-1", alive=lambda t: 20 <= t < 30)
+    drift_of_taker = _fires("AcceleratorDrift", {"device": "cam-0", "model": "enhancer", "cause": "accelerator"})
+    silent_both: Fires = {"TidegaugeDeviceSilent": [{"device": "cam-0"}, {"device": "cam-1"}]}
     new_model: dict[str, Given] = {
         name.replace("enhancer", "enhancer2"): 0.0 for name in (fs.alarm(cause) for cause in fs.CAUSES)
     }
@@ -165,9 +167,9 @@ def drift_cases() -> list[Case]:
             },
         ),
         Case(
-            "another board takes over an address: its predecessor is silent, nothing else",
-            (board({fs.alarm("camera"): 0.0}, alive=fs.until(40)), renamed),
-            {39: NOTHING, 45: NOTHING, 70: SILENT},
+            "another board takes over an address, and goes offline with an alarm: it is the new one's",
+            (board(alive=fs.until(20)), taker),
+            {19: NOTHING, 25: drift_of_taker, 50: drift_of_taker | silent_both},
         ),
         Case(
             "a board whose scrape configuration names it, too",
