@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,13 +13,11 @@ from tidegauge.agent.watch_config import CameraHealthConfig, ContextsConfig, Inp
 from tidegauge.camera.config import CameraConfig
 from tidegauge.configuration import ConfigurationError, load_toml
 from tidegauge.link.config import LinkConfig
+from tidegauge.link.files import located
 from tidegauge.profile import Profile
 from tidegauge.runtimes import artifact_folder
 from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.spool.limits import SpoolLimits
-
-#: Keys of `[link]` that are paths.
-LINK_FILES = ("password_file", "ca", "cert", "key")
 
 Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -233,8 +232,7 @@ def read(path: Path) -> Loaded:
     camera, link = config.camera, config.link
     if camera.kind != "rtsp":
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
-    files = {key: str(folder / value) for key in LINK_FILES if (value := getattr(link, key))}
-    link = msgspec.structs.replace(link, **files)
+    link = located(path, link, os.environ)
     capture = _with_own_server(path, config, folder / config.state)
     config = msgspec.structs.replace(config, camera=camera, link=link, capture=capture)
     return Loaded(config, profile, folder / config.state)

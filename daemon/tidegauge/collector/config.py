@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from msgspec import Meta
 
 from tidegauge.configuration import load_toml
 from tidegauge.link.config import LinkConfig
+from tidegauge.link.files import located
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -94,11 +96,9 @@ def load(path: Path) -> CollectorConfig:
     def absolute(name: str) -> str:
         return str(folder / Path(name).expanduser()) if name else ""
 
-    link = config.link
-    files = {key: absolute(getattr(link, key)) for key in ("password_file", "ca", "cert", "key")}
     return msgspec.structs.replace(
         config,
         data=absolute(config.data),
         compile_library=absolute(config.compile_library),
-        link=msgspec.structs.replace(link, **files),
+        link=located(path, config.link, os.environ),
     )

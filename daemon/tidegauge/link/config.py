@@ -13,8 +13,10 @@ Seconds = Annotated[float, Meta(gt=0)]
 class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the broker is and how to speak to it.
 
-    `password_file`: a file with the password in its first line. `ca`, `cert`, `key`: PEM files; `ca` alone turns TLS on
-    with the broker's certificate checked against it, `tls = true` without `ca` checks against the system's authorities.
+    `password_file`: a file with the password in its first line. `ca`, `cert`, `key`: PEM files. A path may be
+    `credential:NAME`, one that systemd hands to the unit; a password or key that others may read is refused. `ca`
+    alone turns TLS on with the broker's certificate checked against it, `tls = true` without `ca` checks against the
+    system's authorities.
     `protocol` "5" also reads the broker's packet limit. `chunk_bytes`: payload of one packet; `window_chunks`: how many
     of them may wait for the collector's answer. `answer_timeout`: seconds until an answer is asked for again.
     Reconnecting waits with full jitter between 0 and a bound that doubles from `backoff_first` to `backoff_most`.
