@@ -223,6 +223,7 @@ def _drift() -> Row:
                 (Query(f"max by (context) ({own('tidegauge_light_context')})", "{{context}}"),),
                 "states",
                 words=YES_WORDS,
+                width=16,
             ),
             Panel(
                 "CPU time of a shadow sample",
@@ -344,6 +345,7 @@ def _evidence() -> Row:
                 least=0,
                 links=collector_page("#bundles"),
                 interval=RARE,
+                width=6,
             ),
             Panel(
                 "State folder",
@@ -352,6 +354,7 @@ def _evidence() -> Row:
                 (Query(own("tidegauge_state_unwritable"), "{{device}}"),),
                 "states",
                 words=PROBLEM_WORDS,
+                width=6,
             ),
             Panel(
                 "Spool",
@@ -361,6 +364,7 @@ def _evidence() -> Row:
                 least=0,
                 most=1,
                 steps=((None, GREEN), (0.8, RED)),
+                width=6,
             ),
             Panel(
                 "Link",
@@ -369,6 +373,7 @@ def _evidence() -> Row:
                 (Query(f"{LINK}{{{DEVICE}}}", "{{device}}"),),
                 "states",
                 words={"0": ("down", RED), "1": ("up", GREEN)},
+                width=6,
             ),
         ),
     )

@@ -71,13 +71,14 @@ def test_a_dashboard_is_complete(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", JSON, ids=lambda path: path.stem)
-def test_no_panel_covers_another(path: Path) -> None:
+def test_panels_fill_the_grid_and_cover_no_other(path: Path) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(path.read_text())["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert at["x"] + at["w"] <= 24 and not cells & taken, panel["title"]
+        assert not cells & taken, panel["title"]
         taken |= cells
+    assert taken == {(x, y) for x in range(24) for y in range(1 + max(y for _, y in taken))}, "a hole, or too wide"
 
 
 def test_links_lead_to_dashboards_and_pages_that_are_there() -> None:
