@@ -53,7 +53,7 @@ def killed_at(board: SmallBoard, step: str) -> None:
     with board.remote_log():
         with board.running(str(HERE / "killed_agent.py"), str(config), step, log="killed.log") as agent:
             url = board.url(agent)
-            wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+            wait_for(lambda: metrics(url)[INFERENCES] > 3, 180, "device runs")
             asked = board.tidegauge("agent", "capture")
             assert asked.returncode != 0, asked.stdout
             assert agent.wait(60) == -signal.SIGKILL, asked.stderr
@@ -69,14 +69,14 @@ def test_killed_while_the_traces_are_written(board: SmallBoard) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "tracing"])
 def test_killed_at_each_other_step(board: SmallBoard, step: str) -> None:
     killed_at(board, step)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_agent_and_trace_worker_killed_in_mid_dump(board: SmallBoard) -> None:
     """First the worker that runs the traced model, then the agent that moves the files, each after 40 of 120."""
     config = board.configure(capture={"per_cause_hour": 5})
@@ -87,7 +87,7 @@ def test_agent_and_trace_worker_killed_in_mid_dump(board: SmallBoard) -> None:
 
     with board.remote_log():
         with board.agent(config) as agent:
-            wait_for(lambda: metrics(board.url(agent))[INFERENCES] > 3, 60, "device runs")
+            wait_for(lambda: metrics(board.url(agent))[INFERENCES] > 3, 180, "device runs")
             capture = ("-m", "tidegauge", "agent", "capture", "--state", str(board.state))
             with watching(board.traces) as seen, board.running(*capture, log="capture.log") as asked:
                 in_mid_dump(seen)

@@ -20,7 +20,7 @@ def board(tmp_path: Path) -> SmallBoard:
     return SmallBoard(tmp_path, virtual=True, network=many_tensors(), options=OPTIONS)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_few_files_lie_in_the_trace_folder_and_every_trace_arrives_whole(board: SmallBoard) -> None:
     network = load_artifacts(board.folder / "artifacts")
     assert len(network.tensors()) == TENSORS
@@ -29,7 +29,7 @@ def test_few_files_lie_in_the_trace_folder_and_every_trace_arrives_whole(board: 
     update(board.folder / "vb", trace_op_seconds=REAL_PAUSE)
     with board.remote_log(), board.agent(board.configure(runtime={"run_timeout": 5.0})) as agent:
         url = board.url(agent)
-        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 180, "device runs")
         with watching(board.traces) as seen:
             done = board.tidegauge("agent", "capture")
             assert done.returncode == 0, done.stderr + board.log()

@@ -34,13 +34,13 @@ def pipelines(agent: int) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_no_new_generation_beside_a_process_that_does_not_end(board: SmallBoard) -> None:
     virtual = board.folder / "vb"
     config = board.configure(runtime={"start_timeout": 60.0, "run_timeout": 2.0, "kill_timeout": 0.5})
     with board.agent(config) as agent:
         url = board.url(agent)
-        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 180, "device runs")
         [stuck] = pipelines(agent.pid)
         created = CoreState.load(virtual).created
         fail(virtual, (Failure("unkillable"),))
