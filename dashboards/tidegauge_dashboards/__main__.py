@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tidegauge_dashboards.files import RUNBOOK, files
+from tidegauge_dashboards.files import RUNBOOK, files, with_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,7 +18,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     stale = []
-    for name, content in files(options.runbook).items():
+    page = ROOT.parent / "docs" / "runbook.md"
+    made = {**files(options.runbook), str(page): with_table(page.read_text())}
+    for name, content in made.items():
         path: Path = options.folder / name
         if options.check:
             if not path.exists() or path.read_text() != content:

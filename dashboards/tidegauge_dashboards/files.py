@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -135,6 +136,24 @@ def grafana_rules(runbook: str) -> str:
         rule["data"][0]["model"]["expr"] = text(rule["data"][0]["model"]["expr"])
     head = "# Either this, or Prometheus' alerts.yml with Alertmanager; both would tell everything twice.\n"
     return to_yaml(grafana_alerts.groups(rules, INTERVAL), head)
+
+
+def alert_table() -> str:
+    """For the top of the runbook: every alert, whom it calls, after how long, and what it says."""
+    words = {"critical": "**critical**", "warning": "warning", "info": "info"}
+    lines = ["| alert | severity | after | it says |", "|---|---|---|---|"]
+    for alert in alerts():
+        says = re.sub(r"\{\{ \$labels\.\w+ \}\}", "…", alert.summary)
+        after = "at once" if alert.hold == "0s" else alert.hold
+        lines.append(f"| [{alert.name}](#{alert.name.lower()}) | {words[alert.severity]} | {after} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str) -> str:
+    """The runbook with the table as it is now, between its two marks."""
+    begin, end = "<!-- alerts: made by `make dashboards` -->\n", "<!-- end of alerts -->\n"
+    head, rest = text.split(begin)
+    return f"{head}{begin}\n{alert_table()}\n{end}{rest.split(end)[1]}"
 
 
 def files(runbook: str = RUNBOOK) -> dict[str, str]:

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting, dashboard
 from tidegauge_dashboards.alertmanager import INHIBITIONS, configuration
 from tidegauge_dashboards.alerts import alerts
-from tidegauge_dashboards.files import boards, files
+from tidegauge_dashboards.files import boards, files, with_table
 from tidegauge_dashboards.recording import rules
 
 from unit.dashboards.conftest import DASHBOARDS
@@ -150,11 +150,16 @@ def test_grafana_notifies_whom_alertmanager_does() -> None:
 
 
 def test_every_alert_says_its_effect_and_has_its_section_in_the_runbook() -> None:
-    headings = set(re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
+    headings = set(re.findall(r"^### (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
     assert headings == {alert.name for alert in alerts()}
     for alert in alerts():
         assert len(alert.description) > 80 and alert.description.endswith("."), alert.name
         assert "{{ $value" not in alert.summary + alert.description, alert.name
+
+
+def test_the_runbook_lists_the_alerts_as_they_are() -> None:
+    text = (ROOT / "docs/runbook.md").read_text()
+    assert with_table(text) == text, "run `make dashboards`"
 
 
 def test_inhibitions_name_alerts_that_exist() -> None:
