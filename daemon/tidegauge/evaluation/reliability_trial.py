@@ -88,7 +88,7 @@ class Trial:
         self._answers = Answers()
         self._agent: subprocess.Popen[bytes]
         self._url = ""
-        self._began, self._cured = 0.0, 0.0
+        self._began, self._healed = 0.0, float("inf")
         self._seen: set[str] = set()
 
     def run(self) -> Row:
@@ -251,13 +251,14 @@ class Trial:
             self._end_captures()
         fail(folder, ())
         inject(folder, ())
+        self._healed = time.time()
         if self._mode.reboot:
             self._reboot(stack)
         reply = control.ask(self._board.state, "ClearAlarms")
-        self._cured = time.time()
+        cleared = time.time()
         if not reply.ok:
             self._row.problems.append(f"alarm clear was refused: {reply.sentence}")
-        self._row.back = self._until_right(self._cured, self._patience) - self._cured
+        self._row.back = self._until_right(cleared, self._patience) - cleared
 
     def _end_captures(self) -> None:
         """A wrong answer asks for a capture, which is over before the alarm is cleared."""
@@ -310,7 +311,7 @@ class Trial:
         known = self._began + (row.detected or 0.0) + IN_FLIGHT_SECONDS
         for answer in self._answers.since(0.0):
             wrong = answer.digest not in self._right
-            if self._mode.all_wrong and self._began + IN_FLIGHT_SECONDS <= answer.wall < (self._cured or float("inf")):
+            if self._mode.all_wrong and self._began + IN_FLIGHT_SECONDS <= answer.wall < self._healed:
                 wrong = True
             if wrong and not answer.doubts:
                 if row.detected is not None and answer.wall > known:
