@@ -28,6 +28,8 @@ _LEAST, _SHARE = 4, 2 / 3
 _PEERS, _TIMES, _FURTHER = 3, 4.0, 5.0
 #: Healthy runs of the same board show most of how far its codes lie off.
 _LITTLE = 2.5
+#: An event with this chance a run may happen; a kernel that approximates is off by less than this more than rounding.
+_THREE, _UNLIKELY, _HALF = 3.0, 0.1, 0.5
 #: Fewer codes than this say nothing about a kernel.
 _TELLING = 64
 #: Healthy shares vary with the input: by this factor, and by so many deviations of a Poisson count; where one is
@@ -132,19 +134,27 @@ def _further(shares: Sequence[float], times: float) -> tuple[float, ...]:
     return tuple(max(s for s, near in zip(shares, TIERS, strict=True) if near * times >= tier) for tier in TIERS)
 
 
-def unlike(subject: Subject, healthy: Sequence[float]) -> float:
+def unlike(subject: Subject, healthy: Sequence[float], unseen: float = 0.0) -> float:
     """The share of codes further off than healthy runs explain, at the tier where that is most; 0 where none is.
 
-    `healthy`: largest healthy shares beyond `TIERS`.
+    `healthy`: largest healthy shares beyond `TIERS`. `unseen`: so many codes more may lie less than half a code past
+    rounding, which the healthy runs were too few to show.
     """
     worst = 0.0
-    for share, usual in zip(subject.beyond, healthy, strict=True):
+    for tier, share, usual in zip(TIERS, subject.beyond, healthy, strict=True):
         mean = _MARGIN * usual * subject.count
         few = min(_FEW, 1 + _SOME * mean) if mean else 0.0
         allowed = mean + _DEVIATIONS * math.sqrt(mean) + few + math.floor(_RARE * subject.count)
+        allowed += unseen if tier < _HALF else 0.0
         if share * subject.count > allowed:
             worst = max(worst, share - allowed / subject.count)
     return worst
+
+
+def unseen(runs: int) -> float:
+    """Codes of a layer that may be off once although no healthy run showed it: by the rule of three an event that so
+    many runs did not show may still have a chance of 3 / runs in the next one."""
+    return 1.0 if _THREE / runs > _UNLIKELY else 0.0
 
 
 def usual(

@@ -6,7 +6,7 @@ import numpy as np
 
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
-from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, unlike, usual
+from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, unlike, unseen, usual
 from tidegauge.compare.weights import weight_inputs
 
 
@@ -21,9 +21,11 @@ def tolerate(work: Evaluation, baseline: Baseline | None) -> None:
         subject = subjects.get(id(layer))
         if subject is None:
             continue
-        shares = usual(subject, healthy, kinds) or strict.get(subject.name)
-        if shares is not None:
-            layer.unexplained = unlike(subject, shares)
+        shares = usual(subject, healthy, kinds)
+        if baseline is not None and shares is not None:
+            layer.unexplained = unlike(subject, shares, unseen(baseline.runs))
+        elif (strictly := strict.get(subject.name)) is not None:
+            layer.unexplained = unlike(subject, strictly)
 
 
 def predictable(work: Evaluation, layer: Layer) -> bool:

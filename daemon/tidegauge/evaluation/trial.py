@@ -249,8 +249,11 @@ def _detectable(bench: Bench, share: float, two: int, count: int) -> bool:
 
 def _causes(bench: Bench, fault: Fault) -> frozenset[str] | None:
     """The right words for a fault; None where only the layer is judged."""
-    if fault.kind == "one_channel" and bench.network.layer(fault.layer).shape[-3] == 1:
+    layer = bench.network.layer(fault.layer)
+    if fault.kind == "one_channel" and layer.shape[-3] == 1:
         return frozenset({"rounding"})  # the one channel is the whole tensor
+    if fault.kind == "rounding" and layer.dims[4] * layer.dims[5] == 1:
+        return frozenset({"rounding", "channels"})  # each element is a channel
     return CAUSES.get(fault.kind)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegauge.compare.exactness import Subject, by_kind, exact, kind_of, unlike, usual
+from tidegauge.compare.exactness import Subject, by_kind, exact, kind_of, unlike, unseen, usual
 from tidegauge.compare.oracle import TIERS
 
 NONE = (0.0,) * len(TIERS)
@@ -96,3 +96,11 @@ def test_kinds() -> None:
     assert kind_of(("Conv", "Relu")) == kind_of(("ConvTranspose",)) == "convolution"
     assert kind_of(("Identity", "Add")) == "sum" and kind_of(("Relu",)) == kind_of(("Reshape",)) == "move"
     assert kind_of(("HardSigmoid",)) == "HardSigmoid"
+
+
+def test_few_healthy_runs_may_miss_one_code_but_not_a_whole_code_off() -> None:
+    near, far = conv("x", shares({0.3: 0.1}), 10), conv("x", shares({0.7: 0.1}), 10)
+    assert unseen(6) == 1.0 and unseen(40) == 0.0
+    assert unlike(near, NONE, unseen(6)) == 0.0 and unlike(near, NONE, unseen(40)) > 0
+    assert unlike(far, NONE, unseen(6)) > 0
+    assert unlike(conv("x", shares({0.3: 0.2}), 10), NONE, unseen(6)) > 0
