@@ -81,6 +81,10 @@ def test_a_permutation_needs_a_wide_margin() -> None:
     np.testing.assert_array_equal(right.codes(), value.reshape(-1))
     noise = tensor_of(random.normal(0, 1, stored.shape).astype(np.float32), (1, 1, 1, 6, 8, 4))
     assert arrange(noise, value) is None and noise.dims == (1, 1, 1, 6, 8, 4)
+    half = random.normal(0, 1, (6, 4, 6)).astype(np.float32)
+    alike = (half + half.transpose(2, 1, 0))[None]  # the same with channels and width exchanged: two orders fit
+    both = tensor_of(np.ascontiguousarray(alike.transpose(0, 2, 3, 1)), (1, 1, 1, 4, 6, 6))
+    assert arrange(both, alike) is None
     assert told_otherwise(tensor_of(stored, (1, 1, 1, 4, 6, 8)), value) == "NHWC"
     assert told_otherwise(tensor_of(value, (1, 1, 1, 4, 6, 8)), value) is None
 

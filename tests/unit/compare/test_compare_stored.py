@@ -58,6 +58,14 @@ def test_the_same_threshold_names_the_same_layers_from_sums_as_from_tensors(boar
     assert stored.threshold == fresh.threshold == 1.5
 
 
+def test_what_is_wrong_by_its_codes_stays_so_at_any_threshold(board: Board) -> None:
+    answer = board.compare([Fault("/dec/Concat_output_0", "one_channel", 0.0)])
+    named = (*answer.culprits, *answer.recovered)
+    assert [c.layer for c in named] == ["/dec/Concat_output_0"] and (named[0].excess or 0.0) < answer.threshold
+    lenient = rejudge(answer, threshold=1e9)
+    assert (*lenient.culprits, *lenient.recovered) == named
+
+
 def test_coverage_is_judged_again_and_wins(faulty: Comparison) -> None:
     coverage = msgspec.structs.replace(faulty.coverage, compared=9, share=0.5)
     thin = msgspec.structs.replace(faulty, coverage=coverage)
@@ -126,6 +134,10 @@ def test_a_fault_of_the_first_frame_alone_is_said_to_be_that(board: Board) -> No
     answer = merge_frames(frames(board, [[Fault(LAYER, "band")], [], []]))
     assert answer.frames is not None and answer.frames.layers[LAYER].first_only
     assert any(f.kind == "first_frame_only" and f.layer == LAYER for f in answer.findings)
+    again = merge_frames(frames(board, [[Fault(LAYER, "band")], [], [Fault(LAYER, "band")]]))
+    assert again.frames is not None and not again.frames.layers[LAYER].first_only
+    two = merge_frames(frames(board, [[Fault(LAYER, "band")], []]))  # one other frame proves nothing
+    assert two.frames is not None and not two.frames.layers[LAYER].first_only
     later = merge_frames(frames(board, [[], [Fault(LAYER, "band")], []]))
     assert later.frames is not None and not later.frames.layers[LAYER].first_only
 
