@@ -2,146 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-
 from unit.dashboards import fleet_series as fs
+from unit.dashboards.case import COLLECTOR, DEVICE, NOTHING, OF_MODEL, SILENT, Case, Fires, fires
 from unit.dashboards.fleet_series import Given, Heard, Target, between, board, collector, from_minute, gone, outside
-
-#: Alert → the labels that tell one instance of it from another.
-Fires = dict[str, list[dict[str, str]]]
-
-DEVICE = {"device": "cam-1"}
-OF_MODEL = {"device": "cam-1", "model": "enhancer"}
-COLLECTOR = {"job": "collector"}
-NOTHING: Fires = {}
-
-
-@dataclass(frozen=True)
-class Case:
-    """`expected`: minute → what fires then; every alert that is not named must not. `step`: minutes between scrapes.
-    `alone`: it has many boards, and its annotations are compared too.
-    """
-
-    name: str
-    targets: tuple[Target, ...]
-    expected: dict[int, Fires]
-    step: int = 1
-    alone: bool = False
-
-    @property
-    def minutes(self) -> int:
-        return max(self.expected) + self.step
-
-
-def _fires(name: str, labels: dict[str, str]) -> Fires:
-    return {f"Tidegauge{name}": [labels]}
-
-
-SILENT = _fires("DeviceSilent", DEVICE)
-
-#: Alarms that the board latches: alert → (series on the board, labels).
-_CAUSES = {
-    "AcceleratorDrift": "accelerator",
-    "UndecidedDrift": "undecided",
-    "ReferenceFault": "reference",
-    "DataDrift": "data",
-}
-_DETECTORS = {
-    "NotOffloaded": "not_offloaded",
-    "AcceleratorDown": "accelerator_down",
-    "AcceleratorHung": "accelerator_hung",
-    "AcceleratorCrashed": "accelerator_crashed",
-    "AcceleratorSlow": "accelerator_slow",
-    "AcceleratorTraces": "accelerator_traces",
-}
-
-
-def _latched() -> dict[str, tuple[dict[str, Given], dict[str, str]]]:
-    """By alert: what the board exports from minute 5 on, and the labels beside the board's name."""
-    found: dict[str, tuple[dict[str, Given], dict[str, str]]] = {}
-    model = {"model": "enhancer"}
-    for name, cause in _CAUSES.items():
-        on: dict[str, Given] = {fs.alarm(cause): from_minute(5), fs.latched("loss", cause): from_minute(5)}
-        found[name] = (on, {**model, "cause": cause})
-    for name, detector in _DETECTORS.items():
-        on = {fs.alarm("accelerator"): from_minute(5), fs.latched(detector): from_minute(5)}
-        found[name] = (on, {**model, "detector": detector, "cause": "accelerator"})
-    on = {fs.alarm("camera"): from_minute(5), fs.latched("camera", "camera"): from_minute(5)}
-    found["CameraFault"] = (on, {})
-    return found
-
-
-def latched_cases() -> list[Case]:
-    """Every latched alarm, each on a board of its name: by the board's scrape, by the collector's copy, by both."""
-    latched = _latched()
-    fires: Fires = {f"Tidegauge{name}": [{"device": name, **labels}] for name, (_, labels) in latched.items()}
-    silent = fires | {"TidegaugeDeviceSilent": [{"device": name} for name in latched]}
-    on = {name: series for name, (series, _) in latched.items()}
-    cleared: dict[str, dict[str, Given]] = {
-        name: {each: between(5, 12) for each in series} for name, series in on.items()
-    }
-
-    def scraped(series: dict[str, dict[str, Given]], alive: Callable[[int], bool] = fs.always) -> list[Target]:
-        return [board(values, device=name, alive=alive) for name, values in series.items()]
-
-    def heard(
-        series: dict[str, dict[str, Given]],
-        changes: dict[str, Given] | None = None,
-        alive: Callable[[int], bool] = fs.always,
-    ) -> Target:
-        copies = {name: {fs.copy_of(key): value for key, value in each.items()} for name, each in series.items()}
-        return collector(*(Heard(copies[name] | (changes or {}), name) for name in copies), alive=alive)
-
-    found = [
-        Case("latched: by the board's scrape", (*scraped(on),), {4: NOTHING, 8: fires}),
-        Case("latched: by the collector's copy", (heard(on),), {4: NOTHING, 8: fires}),
-        Case("latched: heard by both it is one alert", (*scraped(on), heard(on)), {4: NOTHING, 8: fires, 20: fires}),
-        Case(
-            "latched: the board goes offline, and was only scraped",
-            (*scraped(on, fs.until(15)),),
-            {14: fires, 17: fires, 21: fires, 45: silent},
-        ),
-        Case(
-            "latched: the board goes offline, and was only heard",
-            (heard(on, gone(15)),),
-            {14: fires, 18: fires, 45: silent},
-        ),
-        Case(
-            "latched: the board reboots and still has it",
-            (*scraped(on, outside(15, 23)), heard(on)),
-            {14: fires, 16: fires, 21: fires, 23: fires, 24: fires, 30: fires},
-        ),
-        Case(
-            "latched: scrapes fail every other minute",
-            (*scraped(on, lambda t: t % 2 == 0),),
-            {8: fires, 20: fires, 21: fires, 22: fires, 23: fires},
-        ),
-        Case("latched: cleared", (*scraped(cleared), heard(cleared)), {11: fires, 13: NOTHING, 26: NOTHING}),
-        Case(
-            "latched: cleared while the link was down, the board is scraped",
-            (*scraped(cleared), heard(on)),
-            {11: fires, 13: NOTHING},
-        ),
-        Case(
-            "latched: the collector is down for hours, the board was only heard",
-            (heard(on, alive=fs.until(15)),),
-            {14: fires, 19: fires, 40: fires | _fires("CollectorDown", COLLECTOR)},
-        ),
-    ]
-    return [replace(case, alone=True) for case in found]
+from unit.dashboards.latched_cases import latched_cases
 
 
 def drift_cases() -> list[Case]:
-    drift = _fires("AcceleratorDrift", {**OF_MODEL, "cause": "accelerator"})
-    hung = _fires("AcceleratorHung", {**OF_MODEL, "detector": "accelerator_hung", "cause": "accelerator"})
+    drift = fires("AcceleratorDrift", {**OF_MODEL, "cause": "accelerator"})
+    hung = fires("AcceleratorHung", {**OF_MODEL, "detector": "accelerator_hung", "cause": "accelerator"})
     both: dict[str, Given] = {
         fs.alarm("accelerator"): from_minute(30),
         fs.latched("accelerator_hung"): from_minute(30),
         fs.latched("loss"): from_minute(60),
     }
     taker = board({fs.alarm("accelerator"): 1.0}, device="cam-0", address="cam-1", alive=lambda t: 20 <= t < 30)
-    drift_of_taker = _fires("AcceleratorDrift", {"device": "cam-0", "model": "enhancer", "cause": "accelerator"})
+    drift_of_taker = fires("AcceleratorDrift", {"device": "cam-0", "model": "enhancer", "cause": "accelerator"})
     silent_both: Fires = {"TidegaugeDeviceSilent": [{"device": "cam-0"}, {"device": "cam-1"}]}
     new_model: dict[str, Given] = {
         name.replace("enhancer", "enhancer2"): 0.0 for name in (fs.alarm(cause) for cause in fs.CAUSES)
@@ -191,11 +67,11 @@ def drift_cases() -> list[Case]:
 
 
 def _window_cases() -> list[Case]:
-    saturated = _fires("Saturation", OF_MODEL)
+    saturated = fires("Saturation", OF_MODEL)
     copied = fs.copy_of(f"tidegauge_saturated_elements_ratio{{{fs.MODEL}}}")
-    stalled = _fires("ShadowStalled", OF_MODEL)
+    stalled = fires("ShadowStalled", OF_MODEL)
     stops: dict[str, Given] = {fs.COMPARED: lambda t: float(min(t, 10))}
-    camera = _fires("CameraFault", DEVICE)
+    camera = fires("CameraFault", DEVICE)
     return [
         Case(
             "Saturation: beyond all it was in the week before",
@@ -250,9 +126,9 @@ def _window_cases() -> list[Case]:
 
 
 def counter_cases() -> list[Case]:
-    restarting = _fires("AcceleratorRestarting", OF_MODEL)
-    lost = _fires("EvidenceDropped", DEVICE)
-    refused = _fires("LinkRefused", DEVICE)
+    restarting = fires("AcceleratorRestarting", OF_MODEL)
+    lost = fires("EvidenceDropped", DEVICE)
+    refused = fires("LinkRefused", DEVICE)
     exited = fs.restarts("exited")
     return [
         Case(
@@ -309,7 +185,7 @@ def counter_cases() -> list[Case]:
         Case(
             "AgentStuck",
             (board({fs.STUCK: from_minute(5)}),),
-            {8: NOTHING, 12: _fires("AgentStuck", DEVICE)},
+            {8: NOTHING, 12: fires("AgentStuck", DEVICE)},
         ),
         Case(
             "AgentStuck: for moments only",
@@ -320,9 +196,9 @@ def counter_cases() -> list[Case]:
 
 
 def board_cases() -> list[Case]:
-    filling = _fires("SpoolFilling", DEVICE)
-    down = _fires("LinkDown", DEVICE)
-    ending = _fires("CertificateExpiring", DEVICE)
+    filling = fires("SpoolFilling", DEVICE)
+    down = fires("LinkDown", DEVICE)
+    ending = fires("CertificateExpiring", DEVICE)
     soon = 20 * 86400.0
     jump: dict[str, Given] = {"tidegauge_collector_clock_seconds": lambda t: 60.0 * t + (86400 if t >= 35 else 0)}
     return [
@@ -346,7 +222,7 @@ def board_cases() -> list[Case]:
         Case(
             "StateUnwritable",
             (board({fs.UNWRITABLE: from_minute(5)}),),
-            {9: NOTHING, 12: _fires("StateUnwritable", DEVICE)},
+            {9: NOTHING, 12: fires("StateUnwritable", DEVICE)},
         ),
         Case(
             "StateUnwritable: for a moment",
@@ -402,7 +278,7 @@ def board_cases() -> list[Case]:
 
 def collector_cases() -> list[Case]:
     def one(name: str) -> Fires:
-        return _fires(name, COLLECTOR)
+        return fires(name, COLLECTOR)
 
     disk: dict[str, Given] = {fs.postponed("disk"): from_minute(5, 0, 4)}
     waiting: dict[str, Given] = {fs.bundles("complete"): from_minute(5)}
@@ -455,5 +331,65 @@ def collector_cases() -> list[Case]:
     ]
 
 
+def gone_cases() -> list[Case]:
+    """What the other alerts do when who is concerned goes offline: they hold, or hand over to the one that says so."""
+    camera, filling = fires("CameraFault", DEVICE), fires("SpoolFilling", DEVICE)
+    ending, stuck = fires("CertificateExpiring", DEVICE), fires("AgentStuck", DEVICE)
+    unwritable, refused = fires("StateUnwritable", DEVICE), fires("LinkRefused", DEVICE)
+    down, failing = fires("CollectorDown", COLLECTOR), fires("ComparisonsFailing", COLLECTOR)
+    disconnected = fires("CollectorDisconnected", COLLECTOR)
+    off = fs.until(15)
+    return [
+        Case(
+            "gone: CameraFault holds",
+            (board({fs.CAMERA: from_minute(5)}, alive=off),),
+            {14: camera, 18: camera, 45: camera | SILENT},
+        ),
+        Case(
+            "gone: SpoolFilling holds",
+            (board({fs.SPOOL: from_minute(5, 1e6, 9e7)}, alive=fs.until(25)),),
+            {24: filling, 28: filling, 55: filling | SILENT},
+        ),
+        Case(
+            "gone: CertificateExpiring holds",
+            (board({fs.CERTIFICATE: 20 * 86400.0}, alive=fs.until(66)),),
+            {64: ending, 68: ending, 95: ending | SILENT},
+        ),
+        Case(
+            "gone: AgentStuck hands over",
+            (board({fs.STUCK: from_minute(5)}, alive=off),),
+            {14: stuck, 45: SILENT},
+        ),
+        Case(
+            "gone: StateUnwritable hands over",
+            (board({fs.UNWRITABLE: from_minute(5)}, alive=off),),
+            {14: unwritable, 45: SILENT},
+        ),
+        Case(
+            "gone: LinkRefused stands as long as its half-hour lasts",
+            (board({fs.REFUSED: from_minute(5)}, alive=off),),
+            {14: refused, 25: refused, 45: SILENT},
+        ),
+        Case(
+            "gone: ComparisonsFailing stands as long as its hour lasts",
+            (collector(changes={fs.comparisons("failed"): from_minute(5)}, alive=off),),
+            {14: failing, 30: failing | down, 75: down},
+        ),
+        Case(
+            "gone: CollectorDisconnected hands over",
+            (collector(changes={fs.COLLECTOR_CONNECTED: from_minute(2, 1, 0)}, alive=fs.until(20)),),
+            {18: disconnected, 35: down},
+        ),
+    ]
+
+
 def cases() -> list[Case]:
-    return [*latched_cases(), *drift_cases(), *_window_cases(), *counter_cases(), *board_cases(), *collector_cases()]
+    return [
+        *latched_cases(),
+        *drift_cases(),
+        *_window_cases(),
+        *counter_cases(),
+        *board_cases(),
+        *collector_cases(),
+        *gone_cases(),
+    ]

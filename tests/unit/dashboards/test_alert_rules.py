@@ -14,8 +14,9 @@ import pytest
 from tidegauge_dashboards.alerts import Alert, alerts
 from tidegauge_dashboards.files import RUNBOOK, notes
 
+from unit.dashboards.case import Case, Fires
 from unit.dashboards.conftest import DASHBOARDS
-from unit.dashboards.rule_cases import Case, Fires, cases
+from unit.dashboards.rule_cases import cases
 
 RULES = [DASHBOARDS / "prometheus" / name for name in ("recording.yml", "alerts.yml")]
 
