@@ -15,11 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare.advice import advise
 from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
 from tidegauge.compare.effect import measure_effect, output_steps
 from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
-from tidegauge.compare.model import ORIGINAL
 from tidegauge.compare.pictures import draw
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
@@ -248,9 +246,8 @@ def _why_undecided(work: Evaluation, layer: Layer) -> str:
 
 
 def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
-    """The suspect as a part of the answer."""
+    """The suspect as a part of the answer, without advice: `whatif.Study.complete` adds it with its figures."""
     layer, cause = suspect.layer, suspect.cause
-    bits = np.dtype(layer.encoding.dtype).itemsize * 8 if layer.encoding is not None else None
     return Culprit(
         layer=layer.tensor.name,
         index=index,
@@ -261,15 +258,9 @@ def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
         excess=suspect.excess if suspect.excess is not None and np.isfinite(suspect.excess) else None,
         effect=suspect.effect,
         sentence=_sentence(suspect),
-        advice=advise(cause.name, list_name(layer), layer.operators, cause.detail, bits),
+        advice=(),
         pictures=draw(suspect.case) if suspect.case is not None else (),
     )
-
-
-def list_name(layer: Layer) -> str:
-    """The name that TIDL's option lists want: the ONNX tensor's, without the alias of a graph output."""
-    name = layer.match.tensor or layer.tensor.name
-    return name.removesuffix(ORIGINAL) if layer.match.how == "original" else name
 
 
 _WORDS = {

@@ -6,7 +6,6 @@ float run, of the worst output; its SQNR is −20 log10 of it.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tidegauge.compare.culprits import Suspect
 from tidegauge.compare.emulate import Change, Emulator, recorded_error
 from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.model import NET_FORMAT, ORIGINAL
+from tidegauge.compare.subset import Candidate, greedy, last, leave_out, pruned, reached, useful
 from tidegauge.compare.types import Advice, CauseName, Culprit, Cure, CureStep, Finding, WhatIf
 from tidegauge.errors import TidegaugeError
 
@@ -33,8 +33,6 @@ MOST_CULPRITS, MOST_REGIONS = 8, 96
 POOR_DB, DEFAULT_TARGET_DB = 20.0, 30.0
 #: The emulation must give the device's error to within this factor, else its figures are marked.
 FAITHFUL = 1.2
-#: A change that lowers the output's error energy by less than this share gains nothing.
-_NOTHING = 0.02
 #: Fewer values than this share beyond the code range: it is not the range that cuts the others off.
 _BEYOND = 1e-3
 #: An input this many times its calibrated range is no brighter picture but another scale.
@@ -183,16 +181,6 @@ def _single(search: _Search, layer: Layer, advice: Sequence[Advice]) -> dict[Cha
     return {change: search.figure(search.changes(layer, change)) for change in dict.fromkeys(wanted)}
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A region with those that must change with it, and the lines that do it. `change`: of the region itself."""
-
-    layer: Layer
-    change: Change
-    changes: Mapping[str, Change]
-    lines: tuple[Advice, ...]
-
-
 def _cure(
     search: _Search,
     wrong: Sequence[Suspect],
@@ -202,35 +190,38 @@ def _cure(
 ) -> Cure:
     before = search.figure({})
     must = [c for s in wrong if (c := _of_culprit(search, s.layer, advice[id(s.layer)])) is not None]
-    steps = _useful(search, _greedy(search, must, [], before, target_db))
-    if target_db is not None and not _reached(_last(steps, before), target_db):
+    steps = useful(search, greedy(search, must, [], before, target_db))
+    if target_db is not None and not reached(last(steps, before), target_db):
         taken = {step.candidate.layer.twin for step in steps}
         rest = [c for c in _of_regions(search) if c.layer.twin not in taken]
-        more = _greedy(search, rest, steps, before, target_db)
-        if not _reached(_last([*steps, *more], before), target_db):
-            kept = _leave_out(search, rest, [step.candidate for step in steps], target_db)
-            more = _greedy(search, kept, steps, before, None) if kept else more
+        more = greedy(search, rest, steps, before, target_db)
+        if not reached(last([*steps, *more], before), target_db):
+            kept = leave_out(search, rest, [step.candidate for step in steps], target_db)
+            more = greedy(search, kept, steps, before, None) if kept else more
         steps += more
-    steps = _pruned(search, steps, before, target_db)
-    after = _last(steps, before)
+    steps = pruned(search, steps, before, target_db)
+    after = last(steps, before)
+    lines = options.joined([line for step in steps for line in step.candidate.lines])
+    if not steps and not wrong and target_db is not None and not reached(after, target_db):
+        lines = options.diffuse()  # no layer alone, and no set of layers: what is left is the whole network
     return Cure(
         target_db=target_db,
-        reached=None if target_db is None else _reached(after, target_db),
+        reached=None if target_db is None else reached(after, target_db),
         before=before,
         after=after,
         steps=tuple(CureStep(s.candidate.layer.tensor.name, s.candidate.change, s.after) for s in steps),
-        advice=options.joined([line for step in steps for line in step.candidate.lines]),
+        advice=lines,
         faithful=now is not None and _same(now.error, before.error),
     )
 
 
-def _of_culprit(search: _Search, layer: Layer, advice: Sequence[Advice]) -> _Candidate | None:
+def _of_culprit(search: _Search, layer: Layer, advice: Sequence[Advice]) -> Candidate | None:
     lines = tuple(item for item in advice if item.option and not item.alternative)
     change = next((_CHANGES[item.option] for item in lines if item.option in _CHANGES), None)
-    return None if change is None else _Candidate(layer, change, search.changes(layer, change), lines)
+    return None if change is None else Candidate(layer, change, search.changes(layer, change), lines)
 
 
-def _of_regions(search: _Search) -> list[_Candidate]:
+def _of_regions(search: _Search) -> list[Candidate]:
     """Regions with an output of 8 bits that can be given 16, noisiest first."""
     found = []
     for name in search.emulator.changeable:
@@ -239,7 +230,7 @@ def _of_regions(search: _Search) -> list[_Candidate]:
             continue
         together = [option_name(search.work.by_twin[other]) for other in wide_with(search.work, layer)]
         line = options.wide(option_name(layer), together)
-        found.append(_Candidate(layer, "wide", search.changes(layer, "wide"), (line,)))
+        found.append(Candidate(layer, "wide", search.changes(layer, "wide"), (line,)))
     found.sort(key=lambda c: _noise(c.layer), reverse=True)
     return found[:MOST_REGIONS]
 
@@ -248,118 +239,6 @@ def _noise(layer: Layer) -> float:
     """Local error energy over the tensor's own."""
     sums = layer.local_sums or layer.cumulative_sums
     return sums.d2 / sums.f2 if sums is not None and sums.f2 > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class _Step:
-    candidate: _Candidate
-    after: WhatIf
-
-
-def _greedy(
-    search: _Search,
-    candidates: Sequence[_Candidate],
-    taken: Sequence[_Step],
-    before: WhatIf,
-    target_db: float | None,
-) -> list[_Step]:
-    """The candidate that removes most error, again and again, until the target is reached or none removes any.
-
-    A gain once measured bounds a later one from above (errors add up), so that only the most promising candidate is
-    measured again. Culprits (no target) are all taken, whatever they gain.
-    """
-    changes = _together([step.candidate for step in taken])
-    now, steps = _last(taken, before), list[_Step]()
-    queue = [(-math.inf, number, 0) for number in range(len(candidates))]
-    heapq.heapify(queue)
-    figures: dict[int, WhatIf] = {}
-    while queue and not (target_db is not None and _reached(now, target_db)):
-        gain, number, measured = heapq.heappop(queue)
-        one = candidates[number]
-        if gain == -math.inf or measured != len(steps):
-            figures[number] = search.figure({**one.changes, **changes, one.layer.twin: one.change})
-            heapq.heappush(queue, (_energy(figures[number]) - _energy(now), number, len(steps)))
-            continue
-        if target_db is not None and gain >= 0:
-            break
-        changes = {**one.changes, **changes, one.layer.twin: one.change}
-        now = figures[number]
-        steps.append(_Step(one, now))
-    return steps
-
-
-def _useful(search: _Search, steps: list[_Step]) -> list[_Step]:
-    """Without the steps that gain nothing: a region may be wrong by less than the others round."""
-    kept = list(steps)
-    for step in reversed(steps):
-        others = [s for s in kept if s is not step]
-        all_of_them = _energy(search.figure(_together([s.candidate for s in kept])))
-        if _energy(search.figure(_together([s.candidate for s in others]))) <= (1 + _NOTHING) * all_of_them:
-            kept = others
-    return steps if len(kept) == len(steps) else _again(search, kept)
-
-
-def _again(search: _Search, steps: Sequence[_Step]) -> list[_Step]:
-    """The figures of fewer steps."""
-    taken = [step.candidate for step in steps]
-    return [_Step(one, search.figure(_together(taken[: number + 1]))) for number, one in enumerate(taken)]
-
-
-def _leave_out(
-    search: _Search, candidates: Sequence[_Candidate], fixed: Sequence[_Candidate], target_db: float
-) -> list[_Candidate]:
-    """The other way round, for where single changes gain nothing without others: from all of them, leave out the one
-    that costs least, again and again. Empty where not even all of them reach the target.
-
-    A cost once measured bounds a later one from below (errors add up).
-    """
-    kept = list(candidates)
-    if not _reached(search.figure(_together([*fixed, *kept])), target_db):
-        return []
-    queue = [(-1.0, number, -1) for number in range(len(candidates))]
-    heapq.heapify(queue)
-    round_ = 0
-    while queue:
-        _, number, measured = heapq.heappop(queue)
-        others = [one for one in kept if one is not candidates[number]]
-        if measured != round_:
-            figure = search.figure(_together([*fixed, *others]))
-            if _reached(figure, target_db):
-                heapq.heappush(queue, (_energy(figure), number, round_))
-            continue
-        kept = others
-        round_ += 1
-    return kept
-
-
-def _pruned(search: _Search, steps: list[_Step], before: WhatIf, target_db: float | None) -> list[_Step]:
-    """Without the steps that the target doesn't need once the later ones are there."""
-    if target_db is None or not _reached(_last(steps, before), target_db):
-        return steps
-    kept = list(steps)
-    for step in steps[:-1]:
-        others = [s for s in kept if s is not step]
-        if _reached(search.figure(_together([s.candidate for s in others])), target_db):
-            kept = others
-    return steps if len(kept) == len(steps) else _again(search, kept)
-
-
-def _together(candidates: Sequence[_Candidate]) -> dict[str, Change]:
-    """All their changes; what a region is given for its own sake goes before what another brings along."""
-    own: dict[str, Change] = {one.layer.twin: one.change for one in candidates}
-    return {name: change for one in candidates for name, change in one.changes.items()} | own
-
-
-def _last(steps: Sequence[_Step], before: WhatIf) -> WhatIf:
-    return steps[-1].after if steps else before
-
-
-def _energy(figure: WhatIf) -> float:
-    return 1e30 if figure.error is None else figure.error**2
-
-
-def _reached(figure: WhatIf, target_db: float) -> bool:
-    return figure.error is not None and figure.error <= 10 ** (-target_db / 20)
 
 
 def _same(measured: float | None, emulated: float | None) -> bool:
