@@ -89,6 +89,7 @@ class Accepting:
         self._store.update(
             accepted=accepted,
             accepted_at=stamp(),
+            gap=self._gap(frozen),
             contexts=frozen.contexts,
             previous=None,
             change="",
@@ -105,6 +106,11 @@ class Accepting:
             "accepted: mean loss %.4f, limit m0 %.4f; light contexts tested: %s", accepted.mean, accepted.m0, tested
         )
         return None if state.previous is None else worse_than(state.previous, accepted, state.change or "the change")
+
+    def _gap(self, frozen: Frozen) -> float:
+        """Mean seconds between samples that gap and CPU budget allow, at what these samples have cost."""
+        cost = sum(each.cpu_seconds for each in frozen.samples) / len(frozen.samples)
+        return max(self._config.shadow.gap_mean, cost / self._config.shadow.cpu_share)
 
     def status(self) -> dict[str, ContextStatus]:
         """What each light context has collected."""

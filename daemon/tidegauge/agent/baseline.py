@@ -19,7 +19,8 @@ class Baseline(msgspec.Struct, frozen=True):
     """`artifacts` (one hash for the folder), `model` and `runtime`: what it belongs to.
 
     `contexts`: the reference of each light context that is tested; others collect. `golden`: digests of known answers;
-    `coverage`: share of each tensor's range during acceptance that the golden set spans.
+    `coverage`: share of each tensor's range during acceptance that the golden set spans. `gap`: mean seconds between
+    samples on that board with its CPU budget, 0 where it was not told.
     """
 
     version: int
@@ -32,6 +33,7 @@ class Baseline(msgspec.Struct, frozen=True):
     contexts: dict[str, Accepted] = {}
     runtime: dict[str, str] = {}
     coverage: dict[str, float] = {}
+    gap: float = 0.0
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -75,6 +77,7 @@ def from_state(folder: Path, device: str = "") -> Baseline:
         state.contexts,
         state.runtime,
         state.coverage,
+        state.gap,
     )
 
 

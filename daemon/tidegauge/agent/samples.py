@@ -31,7 +31,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     `settled`: the light was not changing. `features`: statistics of the input, and what the reference found in it
     (`count`, `confidence`), as far as its output tells. `look`: of the camera's frame. `ranges`:
-    least and most of inputs and of the reference's outputs, by tensor.
+    least and most of inputs and of the reference's outputs, by tensor. `cpu_seconds`: what measuring it cost.
     """
 
     loss: float
@@ -42,6 +42,7 @@ class Sample(msgspec.Struct, frozen=True):
     features: dict[str, float]
     look: FrameLook | None = None
     ranges: dict[str, tuple[float, float]] = {}
+    cpu_seconds: float = 0.0
 
 
 def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
@@ -62,6 +63,7 @@ def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
         features,
         scene.look,
         measured.ranges,
+        measured.cpu_seconds,
     )
 
 

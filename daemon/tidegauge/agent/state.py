@@ -89,7 +89,8 @@ class AgentState(msgspec.Struct, frozen=True):
     """`artifacts`, `model`, `runtime` (versions and hashes of what computes, by name, both sides): what the reference
     and the evidence belong to; on a change they are void.
 
-    `accepted`: the reference of all samples, `contexts` that of each light context which has one. `previous`: the
+    `accepted`: the reference of all samples, `gap` the mean seconds between samples that the CPU budget allows at what
+    they cost then, `contexts` that of each light context which has one. `previous`: the
     reference before a change, to compare the new one with; `change`: what changed. `watching`: evidence by context,
     `inputs`: windows of input drift by context. `coverage`: share of the range that a tensor had during acceptance
     which the golden set spans, by tensor. `deterministic`: whether the device repeats its bits, as acceptance
@@ -106,6 +107,7 @@ class AgentState(msgspec.Struct, frozen=True):
     runtime: dict[str, str] = {}
     accepted: Accepted | None = None
     accepted_at: Stamp | None = None
+    gap: float = 0.0
     contexts: dict[str, Accepted] = {}
     previous: Accepted | None = None
     change: str = ""

@@ -71,8 +71,9 @@ def _table(baseline: Baseline, judged: tuple[str, ...], interval: float) -> Tabl
     )
     table.add_row("correlation time", f"{accepted.correlation_time:.1f} samples of {accepted.gap:g} s")
     table.add_row("observation", f"{accepted.block} samples, alpha {accepted.alpha:.3g}")
-    for share, hours in hours_to_find(accepted, accepted.gap).items():
-        table.add_row(f"{100 * float(share):.0f} % disagreement", found_after(hours, accepted.gap))
+    gap = baseline.gap or accepted.gap
+    for share, hours in hours_to_find(accepted, gap).items():
+        table.add_row(f"{100 * float(share):.0f} % disagreement", found_after(hours, gap))
     for context, each in baseline.contexts.items():
         table.add_row(
             WORDS[context],

@@ -159,6 +159,7 @@ def test_acceptance_freezes_a_reference_a_golden_set_and_the_inputs(accepted: Bo
     assert {golden.sha256 for golden in state.golden} <= set(accepted.sides.kept)
     assert (tmp_path / "inputs.json").exists()
     assert not (tmp_path / "acceptance.jsonl").exists()
+    assert state.gap == CONFIG.shadow.gap_mean, "0.1 CPU seconds a minute are within 5 % of a core"
     assert accepted.phases[-1] == "watching"
     assert accepted.scene.references["day"].judges_cover
 
