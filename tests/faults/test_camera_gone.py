@@ -198,7 +198,8 @@ def test_gone_for_an_hour(board: SmallBoard, gone: str) -> None:
             reboot(virtual)
             fail(virtual, ())
             assert board.tidegauge("alarm", "clear").returncode == 0
-        frames_go_on(url)
+        before = metrics(url)[INFERENCES]
+        wait_for(lambda: metrics(url)[INFERENCES] > before, 300, "device runs again")
     assert "Traceback" not in board.log()
 
 
