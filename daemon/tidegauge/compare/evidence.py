@@ -18,6 +18,8 @@ Array = NDArray[Any]
 
 #: Elements of a tensor that are looked at, evenly spread.
 SAMPLE = 4096
+#: Fewer agree by chance, among so many pairs.
+LEAST = 32
 #: In decades of unexplained energy: a pair explains 90 % at least, and leaves five times less than any rival.
 VALUE_LEAST, VALUE_MARGIN = 1.0, 0.7
 #: In decades of relative difference: 1 % at most, and ten times less than any rival.
@@ -71,7 +73,7 @@ def _codes(tensor: DeviceTensor) -> Array | None:
 def _sample(value: Array) -> Array | None:
     flat = value.reshape(-1)
     taken = flat[:: max(1, flat.size // SAMPLE)].astype(np.float64)
-    return taken if taken.size > 1 and np.isfinite(taken).all() else None
+    return taken if taken.size >= LEAST and np.isfinite(taken).all() else None
 
 
 def weight_peaks(model: Model, name: str) -> list[Array]:

@@ -26,6 +26,11 @@ _FAMILIES: dict[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Cast", "Pad"), "shape"),
     **dict.fromkeys(("Resize", "Upsample"), "resize"),
     "HardSwish": "silu",
+    "LayerNormalization": "layernorm",
+    "InstanceNormalization": "instancenorm",
+    "GroupNormalization": "groupnorm",
+    "ReduceL2": "pool",
+    "ScatterND": "scatternd",
 }
 #: TIDL's layer kinds without `TIDL_` and `Layer`, where their plain lower case is not the operator's.
 _KINDS: dict[str, str] = {

@@ -174,12 +174,17 @@ class _Structure:
             left = [n for n in names if n not in found.values()]
             open_keys = [k for k in keys if k not in found]
             for key in open_keys:
-                shape = self.device.nodes[key].shape
+                shape = self._shape(key)
                 fits = [n for n in left if _shape_of(self.model, n) in (shape, None)]
-                rivals = [k for k in open_keys if self.device.nodes[k].shape == shape]
+                rivals = [k for k in open_keys if self._shape(k) == shape]
                 if len(fits) == 1 and len(rivals) == 1:
                     found[key] = fits[0]
         return found
+
+    def _shape(self, key: str) -> tuple[int, ...] | None:
+        """A tensor's shape; behind a data-convert layer, which may change the layout, that of what it converts."""
+        node = self.device.nodes[key]
+        return self.device.nodes[node.inputs[0]].shape if node.family == "convert" and node.inputs else node.shape
 
     def doubt(self) -> bool:
         """Whether names contradict the graph: then they are of another numbering, and say nothing."""

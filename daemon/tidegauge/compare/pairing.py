@@ -129,10 +129,7 @@ class _Work:
         families = [[g.nodes[k].family for k in c] for g, c in ((self.one, ours), (self.other, theirs))]
         if families[0] == families[1] and ("scale" not in families[0] or len(ours) == 1):
             return [*found, *((x, y, how) for x, y in zip(ours, theirs, strict=True))]
-        if families[0][-1] == families[1][-1] == "convert" and len(ours) > 1 and len(theirs) > 1:
-            found.append((ours[-2], theirs[-2], how))
-        if ("convert" not in families[0] and "convert" not in families[1]) or families[0][-1] == families[1][-1]:
-            found.append((ours[-1], theirs[-1], how))
+        found += [(ours[i], theirs[j], how) for i, j in _from_the_end(*families)]
         return [*found, *self._by_values(ours, theirs)]
 
     def _by_values(self, ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[str, str, Matched]]:
@@ -175,6 +172,22 @@ class _Work:
         if self.values is None:
             return None
         return self.values(self.one.vertices[a].chain[-1], self.other.vertices[b].chain[-1])
+
+
+def _from_the_end(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """Places of one tensor in two chains: both end with it, and before a reshape or a convert that both have comes one
+    tensor again. A convert that only one has is passed by."""
+    found = []
+    i, j = len(ours) - 1, len(theirs) - 1
+    while i >= 0 and j >= 0:
+        if (ours[i] == "convert") != (theirs[j] == "convert"):
+            i, j = i - (ours[i] == "convert"), j - (theirs[j] == "convert")
+            continue
+        found.append((i, j))
+        if ours[i] != theirs[j] or ours[i] not in ("shape", "convert"):
+            break
+        i, j = i - 1, j - 1
+    return found
 
 
 def _scales(side: Mapping[str, Subgraph]) -> dict[str, WeightScales]:

@@ -15,6 +15,7 @@ from tidegauge.compare.fingerprints import Node, contract, pair
 from tidegauge.compare.lineage import align, common_rename, renamed
 from tidegauge.compare.match import match_tensors
 from tidegauge.compare.model import load_model
+from tidegauge.compare.pairing import _from_the_end
 from tidegauge.evaluation.matching import CASES, Count, one, twins, unet
 from tidegauge.evaluation.second_compile import make
 from tidegauge.virtualboard.compiler import compile_model
@@ -157,3 +158,10 @@ def test_several_sub_graphs_are_one_comparison(tmp_path: Path) -> None:
     (left,) = answer.unmatched  # the same input, converted once more for the second part
     assert left.name == "input_netFormat" and "one of them is compared" in left.reason
     assert answer.coverage.compared == answer.coverage.traced - 1
+
+
+def test_chains_of_two_compiles_share_their_ends() -> None:
+    assert _from_the_end(["matmul", "scale", "shape"], ["matmul", "shape"]) == [(2, 1), (1, 0)]
+    assert _from_the_end(["conv", "scale", "convert"], ["conv", "scale"]) == [(1, 1)]
+    assert _from_the_end(["conv", "convert"], ["conv", "scale", "convert"]) == [(1, 2), (0, 1)]
+    assert _from_the_end(["conv", "scale"], ["conv"]) == [(1, 0)]
