@@ -27,7 +27,7 @@ def settings(pace: Pace) -> dict[str, dict[str, Any]]:
         "runtime": {
             "start_timeout": pace.start,
             "first_run_timeout": pace.start,
-            "run_timeout": RUN,
+            "run_timeout": RUN * pace.factor,
             "stop_timeout": STOP,
             "kill_timeout": KILL,
         },

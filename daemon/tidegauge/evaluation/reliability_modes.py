@@ -259,8 +259,8 @@ _RUN_MODES = (
     ),
     Mode(
         name="slow",
-        does="each run takes 60 times as long",
-        failures=("slow:60",),
+        does="each run takes 40 times as long",
+        failures=("slow:40",),
         alarms=frozenset({"accelerator_slow"}),
         says="times as long",
         ends="alarmed",
