@@ -161,8 +161,8 @@ def markdown(table: Table) -> str:
     met = len(table.rows) - len(table.missed)
     lines += ["", f"{met} of {len(table.rows)} modes met all goals."]
     lines += [
-        f"Deadlines: start of a worker {table.pace.start:.0f} s, run {RUN * table.pace.factor:.1f} s, traced run {TRACED:g} s; golden "
-        f"interval {GOLDEN:g} s. The machine was {table.pace.factor:.1f} times slower than two idle cores, by which "
-        "the goals of the times to detect are longer."
+        f"Deadlines: start of a worker {table.pace.start:.0f} s, run {RUN * table.pace.factor:.1f} s, traced run "
+        f"{TRACED:g} s; golden interval {GOLDEN:g} s. The machine was {table.pace.factor:.1f} times slower than two "
+        "idle cores, by which the goals of the times to detect are longer."
     ]
     return "\n".join(lines) + "\n"
