@@ -28,7 +28,9 @@ def build(path: Path, side: int) -> int:
     weights: list[Any] = []
 
     def conv(x: str, name: str, fan: int, out: int, k: int, group: int = 1, stride: int = 1, relu: bool = True) -> str:
-        weight = random.normal(0, np.sqrt(2 * group / (k * k * fan)), (out, fan // group, k, k)).astype(np.float32)
+        # What is added to a block's input is small, else values grow from block to block beyond what a table can say.
+        deviation = np.sqrt(2 * group / (k * k * fan)) * (1.0 if relu else 0.2)
+        weight = random.normal(0, deviation, (out, fan // group, k, k)).astype(np.float32)
         weights.append(numpy_helper.from_array(weight, f"{name}.w"))
         weights.append(numpy_helper.from_array(random.normal(0, 0.02, out).astype(np.float32), f"{name}.b"))
         result = f"{name}_conv" if relu else name

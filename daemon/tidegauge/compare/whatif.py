@@ -27,8 +27,9 @@ from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
 
-#: Of more culprits than this no single figure is given; of more regions than that none is tried for the cure.
-MOST_CULPRITS, MOST_REGIONS = 8, 96
+#: Of more culprits than this no single figure is given; of more than that only the worst are cured together; of more
+#: regions than the last none is tried for a target.
+MOST_CULPRITS, MOST_CURED, MOST_REGIONS = 8, 16, 96
 #: Without a culprit and without a target, an output below the first is brought above the second (dB).
 POOR_DB, DEFAULT_TARGET_DB = 20.0, 30.0
 #: The emulation must give the device's error to within this factor, else its figures are marked.
@@ -189,7 +190,7 @@ def _cure(
     now: WhatIf | None,
 ) -> Cure:
     before = search.figure({})
-    must = [c for s in wrong if (c := _of_culprit(search, s.layer, advice[id(s.layer)])) is not None]
+    must = [c for s in wrong[:MOST_CURED] if (c := _of_culprit(search, s.layer, advice[id(s.layer)]))]
     steps = useful(search, greedy(search, must, [], before, target_db))
     if target_db is not None and not reached(last(steps, before), target_db):
         taken = {step.candidate.layer.twin for step in steps}
