@@ -68,7 +68,7 @@ class CameraService:
                 await self._serve(worker, backoff)
                 return  # a source that ends has ended
             except WorkerEnded as error:
-                if self._camera.kind != "rtsp":  # a network camera may come back; a file doesn't change by itself
+                if not self._camera.live:  # a network camera may come back; a file doesn't change by itself
                     error.refuse_start(self.generation, INCURABLE)
                 log.warning("camera: %s", error)
                 self.problem = str(error)

@@ -230,7 +230,7 @@ def read(path: Path) -> Loaded:
             "the mean gap includes the floor: make the floor smaller or the mean larger",
         )
     camera, link = config.camera, config.link
-    if camera.kind != "rtsp":
+    if not camera.live:
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
     link = located(path, link, os.environ)
     capture = _with_own_server(path, config, folder / config.state)
@@ -270,7 +270,7 @@ def load(path: Path) -> Loaded:
             f"{profile_path}: key `artifacts` names {profile.artifacts}, which is not a folder",
             "give the folder that the TIDL compile wrote",
         )
-    if camera.kind != "rtsp" and not Path(camera.source).exists():
+    if not camera.live and not Path(camera.source).exists():
         raise ConfigurationError(
             f"{path}: key `camera.source` names {camera.source}, which does not exist",
             f"give the path for a camera of kind `{camera.kind}`",

@@ -12,14 +12,15 @@ class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where frames come from.
 
     `kind`: "folder" (pictures of a folder, in name order, again and again), "video" (a file, again and again),
-    "synthetic" (a clip made of the photographs in a folder: pan, zoom, exposure, sensor noise), "rtsp" (a URL).
-    `frames_per_second` paces folder, video and synthetic; an RTSP camera paces itself. `width` and `height` are the
-    size of the frames of folder and synthetic; video and RTSP come in their own. `seed` makes the synthetic clip;
+    "synthetic" (a clip made of the photographs in a folder: pan, zoom, exposure, sensor noise), "rtsp" (a URL), "v4l2"
+    (a device such as /dev/video0, through GStreamer), "gstreamer" (a pipeline without its sink, as `gst-launch-1.0`
+    takes it). `frames_per_second` paces folder, video and synthetic; cameras pace themselves. `width` and `height` are
+    the size of the frames; video and RTSP come in their own. `seed` makes the synthetic clip;
     `loop` starts folder and video again at their end. `scene_frames`: frames
     of one scene of a synthetic clip. `open_timeout` and `read_timeout` in seconds.
     """
 
-    kind: Literal["folder", "video", "synthetic", "rtsp"]
+    kind: Literal["folder", "video", "synthetic", "rtsp", "v4l2", "gstreamer"]
     source: str
     frames_per_second: Annotated[float, Meta(gt=0, le=240)] = 10.0
     width: Annotated[int, Meta(ge=16, le=8192)] = 640
@@ -31,6 +32,11 @@ class CameraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_timeout: Annotated[float, Meta(gt=0)] = 5.0
 
     @property
+    def live(self) -> bool:
+        """A camera, which may go and come back; else files, whose absence is a mistake in the configuration."""
+        return self.kind in ("rtsp", "v4l2", "gstreamer")
+
+    @property
     def read_deadline(self) -> float:
         """Seconds between two pictures that are still in order: the time-out, and the pause of a paced source."""
-        return self.read_timeout + (0.0 if self.kind == "rtsp" else 1.0 / self.frames_per_second)
+        return self.read_timeout + (0.0 if self.live else 1.0 / self.frames_per_second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,6 +26,11 @@ class CameraFault(TidegaugeError):
     def __init__(self, kind: FaultKind, problem: str, cure: str) -> None:
         self.kind: FaultKind = kind
         super().__init__(problem, cure)
+
+
+def shown_pipeline(text: str) -> str:
+    """A pipeline without user and password of the URLs in it."""
+    return re.sub(r"(://)[^/@\s\"']+@", r"\1", text)
 
 
 def without_credentials(url: str) -> str:

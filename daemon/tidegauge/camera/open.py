@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegauge.camera.config import CameraConfig
 from tidegauge.camera.folder import FolderSource
+from tidegauge.camera.gstreamer import GStreamerSource
 from tidegauge.camera.rtsp import RtspSource
 from tidegauge.camera.source import FrameSource
 from tidegauge.camera.synthetic import SyntheticSource
@@ -21,3 +22,5 @@ def open_source(config: CameraConfig) -> FrameSource:
             return SyntheticSource(config)
         case "rtsp":
             return RtspSource(config)
+        case "v4l2" | "gstreamer":
+            return GStreamerSource(config)

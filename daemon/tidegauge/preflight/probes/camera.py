@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegauge.camera.faults import CameraFault, without_credentials
+from tidegauge.camera.faults import CameraFault
 from tidegauge.preflight.context import Context
 from tidegauge.preflight.probe import Finding, Probe, failed, ok
 
@@ -13,7 +13,7 @@ def run(context: Context) -> Finding:
     from tidegauge.camera.open import open_source  # loads OpenCV: in the child only
 
     camera = context.required.camera
-    if camera.kind != "rtsp" and not Path(camera.source).exists():
+    if not camera.live and not Path(camera.source).exists():
         return failed(
             f"{camera.source} (key `camera.source`) does not exist",
             f"give the path for a camera of kind `{camera.kind}`; for a device check cable, driver and overlay",
@@ -26,7 +26,7 @@ def run(context: Context) -> Finding:
             source.close()
     except CameraFault as error:
         return failed(error.problem, error.cure)
-    named = without_credentials(camera.source) if camera.kind == "rtsp" else camera.source
+    named = source.description if camera.live else camera.source
     if picture is None:
         return failed(f"{named} ends without a picture", "give a source with pictures (key `camera.source`)")
     height, width = picture.pixels.shape[:2]
