@@ -227,7 +227,7 @@ def resolve(verdict: Verdict, found: Decomposition | None, *, repeats: bool | No
         return verdict
     if found.input_mix + found.unknown >= DECISIVE * found.total:
         return HARDER
-    return WITHIN if found.device > DECISIVE * found.total else verdict
+    return WITHIN if verdict == UNREACHED and found.device > DECISIVE * found.total else verdict
 
 
 Replay = Literal["not_reproducible", "artifacts_or_silicon", "quantisation", "as_float", "undecided"]

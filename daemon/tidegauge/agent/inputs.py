@@ -11,6 +11,7 @@ from tidegauge.agent.watch_config import InputDriftConfig
 from tidegauge.attribution import Decomposition, decompose
 from tidegauge.clocks import Monotonic
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.newest import NewestInputs
 from tidegauge.detectors.windows import DriftState, InputDrift
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class InputWatch:
         self._recent: deque[tuple[str, float]] = deque(maxlen=RECENT)
         self._windows: dict[str, InputDrift] = {}
         self._drifted: dict[str, Alarm] = {}
+        self._newest: dict[str, NewestInputs] = {}
+        self._context = ""
         for context, features in (reference.features if reference is not None else {}).items():
             if not features or min(len(values) for values in features.values()) < config.window:
                 continue
@@ -42,6 +45,7 @@ class InputWatch:
             if states and context in states and set(states[context].values) == set(features):
                 window.restore(states[context], now)
             self._windows[context] = window
+            self._newest[context] = NewestInputs(features)
 
     def update(self, now: Monotonic, sample: Sample) -> tuple[bool, Alarm | None]:
         """One sample of a healthy camera. Whether a verdict was given on the inputs of its context, and the warning."""
@@ -50,6 +54,8 @@ class InputWatch:
         window = self._windows.get(sample.context)
         if window is None or not sample.settled:
             return False, None
+        self._context = sample.context
+        self._newest[sample.context].update(sample.features)
         judged, alarm = window.update(now, sample.features)
         if judged:
             self._drifted.pop(sample.context, None)
@@ -70,7 +76,7 @@ class InputWatch:
     @property
     def changed(self) -> bool:
         """Whether the inputs are others than at acceptance, as far as is known now: for a verdict that can't wait."""
-        if self._drifted:
+        if self._drifted or (self._context in self._newest and self._newest[self._context].differ()):
             return True
         unseen = sum(kind == UNSEEN for kind, _ in self._recent)
         return len(self._recent) >= FEWEST and unseen > MOST_UNSEEN * len(self._recent)
@@ -85,6 +91,8 @@ class InputWatch:
         """Forget the newest samples and the warnings; windows under way go on."""
         self._recent.clear()
         self._drifted.clear()
+        for newest in self._newest.values():
+            newest.clear()
 
     def states(self, now: Monotonic) -> dict[str, DriftState]:
         return {context: window.state(now) for context, window in self._windows.items()}

@@ -19,7 +19,7 @@ BLOCK = 1 << 16
 FULL = 1 << 20
 #: Of more elements than these, mean and shares come from the first n-th of each block: minimum and maximum, which
 #: prove that every element is finite, cost less than either.
-SHARES = 1 << 18
+SHARES = 3 << 16
 #: A summary looks at whole rows of so many pixels at most, evenly spread.
 PIXELS = 1 << 15
 #: Weights of red, green and blue in luma (ITU-R BT.601).
@@ -30,7 +30,7 @@ def output_stats(name: str, array: Array, low: float, high: float) -> OutputStat
     """Statistics of one output, over its finite elements: minimum, maximum and mean are NaN where there is none.
 
     Ends are those of an integer's type, else `low` and `high`, which may be infinite. Of outputs beyond 2^20 elements
-    every n-th block of 65,536 is looked at, and `finite` counts the rest as finite; beyond 2^18 elements the mean and
+    every n-th block of 65,536 is looked at, and `finite` counts the rest as finite; beyond 3 · 2^16 elements the mean and
     the shares are those of the first n-th of each block. Raises `ShapeMismatch` for an output without elements.
     """
     values = flat(array)

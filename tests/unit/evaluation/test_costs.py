@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from tidegauge.evaluation import costs
+from tidegauge.cli import bench
+from tidegauge.cli import evaluate as cli
+from tidegauge.evaluation import attribution, costs, first_frame
+from tidegauge.evaluation.figures import Figure, Report
 from tidegauge.evaluation.overhead import LOOPS, Loops, Measured, Run, Size
 
 
@@ -61,3 +67,27 @@ def test_a_goal_is_missed_where_the_whole_interval_is_beyond(
     assert found == met
     assert figures["bare loop again: frames a second"].met is None  # how much two equal loops differ is no goal
     assert all("95 % interval" in f.note for f in figures.values() if f.group.startswith("ratio"))
+
+
+@pytest.mark.parametrize(("value", "code"), [(0.99, 0), (0.9, 1)])
+def test_each_command_fails_where_a_goal_is_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: float, code: int
+) -> None:
+    report = Report(1, True, [Figure("g", "n", value, goal=0.98)], [])
+    sizes: list[Size] = []
+    monkeypatch.setattr(costs, "evaluate", lambda size, *_: sizes.append(size) or report)
+    monkeypatch.setattr(attribution, "evaluate", lambda *_: report)
+    monkeypatch.setattr(first_frame, "evaluate", lambda *_: report)
+    file = tmp_path / "figures.json"
+    commands = (
+        (bench.command, ["overhead", "--device-ms", "20", "--rounds", "7"]),
+        (cli.command, ["attribution"]),
+        (cli.command, ["acceptance"]),
+    )
+    for command, arguments in commands:
+        found = CliRunner().invoke(command, [*arguments, "--json", str(file)])
+        assert found.exit_code == code, found.output
+        assert ("MISSED" in found.output) == bool(code)
+        assert msgspec.json.decode(file.read_bytes(), type=Report) == report
+        file.unlink()
+    assert (sizes[0].device, sizes[0].rounds) == (0.02, 7)
