@@ -92,6 +92,21 @@ def locate_tempdir(folder: Path) -> Path | None:
     return None
 
 
+#: What stands behind the two version words of a network that the virtual board compiled.
+_VIRTUAL = b"tidegauge virtual board"
+
+
+def is_virtual(folder: Path) -> bool:
+    """Whether the compile whose tempDir this is (or holds) is the virtual board's, by the network beside it."""
+    found = locate_tempdir(folder)
+    for place in (found, found.parent) if found is not None else ():
+        for path in place.glob(f"*{_NET}"):
+            with path.open("rb") as file:
+                if file.read(8 + len(_VIRTUAL))[8:] == _VIRTUAL:
+                    return True
+    return False
+
+
 def read_tempdir(folder: Path, log: str = "") -> dict[str, Subgraph]:
     """Every sub-graph of a compile, by name. `log`: text of the C7x's log, for the scales that it prints.
 

@@ -22,7 +22,7 @@ from tidegauge.bundles import layout
 from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Blob, Manifest, StoredFile, StoredTensor
 from tidegauge.bundles.reader import read_blob, read_manifest
-from tidegauge.compare.compiled import Subgraph, read_tempdir
+from tidegauge.compare.compiled import Subgraph, is_virtual, read_tempdir
 from tidegauge.compare.traces import DeviceTensor, device_tensors
 from tidegauge.compare.types import Finding, Subject
 from tidegauge.errors import TidegaugeError
@@ -105,7 +105,7 @@ def from_folder(traces: Path, *, model: Path | None, tempdir: Path | None, input
         source=str(traces),
         bundle_id=None,
         device=None,
-        virtual=False,
+        virtual=is_virtual(tempdir or traces),
         created=None,
         model=model.name,
         hashes={model.name: hashlib.sha256(data).hexdigest()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge.compare import advice as options
+from tidegauge.compare import open_source
 from tidegauge.compare.report import words
 from tidegauge.compare.types import Advice, WhatIf
 from tidegauge.compare.whatif import worst
@@ -163,3 +165,11 @@ def test_an_output_that_is_not_finite_is_no_number() -> None:
     bad: Any = np.array([1.0, np.nan])
     found = worst({"a": np.ones(2)}, {"a": bad})
     assert found == WhatIf("a", None, None)
+
+
+def test_a_run_of_the_virtual_boards_own_compile_says_so(enhancer: Board, tmp_path: Path) -> None:
+    assert enhancer.compare().subject.virtual
+    other = tmp_path / "tempDir"
+    shutil.copytree(enhancer.artifacts / "tempDir", other)  # as where only the tempDir is at hand
+    with open_source(enhancer.trace(), model=enhancer.model, tempdir=other) as source:
+        assert not source.subject.virtual
