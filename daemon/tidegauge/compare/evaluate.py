@@ -31,7 +31,7 @@ Array = NDArray[Any]
 EXPLAINS = 1.5
 #: The label of the weights that the compile's tables tell, and how much larger an error they may leave than float ones.
 STATED = "as compiled"
-_STATED = 1.05
+_STATED = 2.0
 #: Below this cosine the bytes of a trace may lie in another order than its dims say.
 _STRANGE = 0.9
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
