@@ -55,7 +55,7 @@ def test_acceptance_survives_a_restart_and_a_change_is_compared(board: SmallBoar
         assert found is not None
         assert int(found[1]) == collected
         wait_for(lambda: board.status().reference, 90, "accepted reference")
-        ok = metrics(url)[f'tidegauge_shadow_samples_total{{model="tiny",result="ok"}}']
+        ok = metrics(url)['tidegauge_shadow_samples_total{model="tiny",result="ok"}']
         assert ok < SAMPLES, "the samples of before counted"
         assert board.tidegauge("baseline", "export", str(board.folder / "old.json")).returncode == 0
     assert not (board.state / "acceptance.jsonl").exists()

@@ -30,8 +30,8 @@ def output_stats(name: str, array: Array, low: float, high: float) -> OutputStat
     """Statistics of one output, over its finite elements: minimum, maximum and mean are NaN where there is none.
 
     Ends are those of an integer's type, else `low` and `high`, which may be infinite. Of outputs beyond 2^20 elements
-    every n-th block of 65,536 is looked at, and `finite` counts the rest as finite; beyond 3 · 2^16 elements the mean and
-    the shares are those of the first n-th of each block. Raises `ShapeMismatch` for an output without elements.
+    every n-th block of 65,536 is looked at, and `finite` counts the rest as finite; beyond 3 · 2^16 elements the mean
+    and the shares are those of the first n-th of each block. Raises `ShapeMismatch` for an output without elements.
     """
     values = flat(array)
     at_low, at_high = ends(values.dtype, low, high)
