@@ -38,7 +38,8 @@ from rich.console import Console
 
 from tidegauge.cli.evaluate import show
 from tidegauge.compare import open_source
-from tidegauge.compare.evaluate import Evaluation, prepare
+from tidegauge.compare.evaluate import prepare
+from tidegauge.compare.layers import Evaluation
 from tidegauge.compare.match import match_tensors
 from tidegauge.compare.model import load_model
 from tidegauge.compare.reference import GROUP_BYTES, Reference

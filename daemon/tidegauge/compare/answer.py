@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tidegauge import __version__
 from tidegauge.compare import culprits as naming
 from tidegauge.compare.culprits import Suspect, Verdict
-from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.findings import find_findings
+from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches
 from tidegauge.compare.ranges import calibration

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
 from tidegauge.compare.effect import measure_effect, output_steps
-from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
+from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.pictures import draw
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect

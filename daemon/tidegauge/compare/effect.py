@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.types import Effect
 

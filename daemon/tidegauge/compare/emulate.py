@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import part_for
-from tidegauge.compare.evaluate import STATED, Evaluation, Layer
+from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.model import reads
 from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, scheme_scales, to_scales, weight_inputs
 from tidegauge.errors import TidegaugeError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,101 +12,25 @@ from numpy.typing import NDArray
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import Rounding
 from tidegauge.compare.distributions import histogram, profiles
+from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.layout import arrange, told_otherwise
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
-from tidegauge.compare.oracle import Codes, examine, examine_floats
+from tidegauge.compare.oracle import examine, examine_floats
 from tidegauge.compare.range_use import range_use
-from tidegauge.compare.raw_types import RangeUse
 from tidegauge.compare.reference import GROUP_BYTES, Reference
 from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
-from tidegauge.compare.types import Histogram, Metrics, Profiles, Status
 from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, rounded, scheme_scales, to_scales, weight_inputs
 
 Array = NDArray[Any]
 
-#: A weight scheme that leaves no more than this excess explains its region.
-EXPLAINS = 1.5
-#: The label of the weights that the compile's tables tell, and how much larger an error they may leave than float ones.
-STATED = "as compiled"
+#: How much larger an error the weights that the compile tells may leave than float ones.
 _STATED = 2.0
 #: Below this cosine the bytes of a trace may lie in another order than its dims say.
 _STRANGE = 0.9
 #: What a scale from a least-squares fit may be off by, as a share of the tensor's rms.
 ESTIMATED = 0.02
-
-
-@dataclass
-class Layer:
-    """A device tensor on its way through the comparison."""
-
-    tensor: DeviceTensor
-    match: Match
-    encoding: Encoding | None = None
-    status: Status = "ok"
-    reason: str = ""
-    cumulative: Metrics | None = None
-    cumulative_sums: Sums | None = None
-    local: Metrics | None = None
-    local_sums: Sums | None = None
-    float_excess: float | None = None
-    floor: float = 0.0
-    limit: float | None = None
-    codes_allowed: float = 0.0
-    ones_allowed: float = 0.0
-    oracle: Codes | None = None
-    unexplained: float = 0.0
-    weight_noise: float = 0.0
-    range_use: RangeUse | None = None
-    layout: str | None = None
-    laid_otherwise: str | None = None
-    clipped_share: float = 0.0
-    clipping: float = 0.0
-    float_clipped: float = 0.0
-    weights: str = "none"
-    scheme: Mapping[str, Array] | None = None
-    profiles: Profiles | None = None
-    histogram: Histogram | None = None
-    low_share: float | None = None
-    high_share: float | None = None
-    reads: tuple[str, ...] = ()
-    reads_input: str = ""
-    operators: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-
-    @property
-    def off_by_one(self) -> float | None:
-        """The share of codes off the predicted ones by one; None for floats, and where nothing predicts them."""
-        return self.oracle.one if self.oracle is not None and self._integer else None
-
-    @property
-    def off_by_more(self) -> float | None:
-        return self.oracle.more if self.oracle is not None and self._integer else None
-
-    @property
-    def _integer(self) -> bool:
-        return self.encoding is not None and self.encoding.integer
-
-    @property
-    def twin(self) -> str:
-        """The float tensor's name; only for a matched layer."""
-        if self.match.tensor is None:
-            raise ValueError(f"{self.tensor.name} has no float twin")
-        return self.match.tensor
-
-
-@dataclass
-class Evaluation:
-    """All layers, and the runs behind them. `by_twin`: usable layers by float tensor."""
-
-    layers: list[Layer]
-    reference: Reference
-    by_twin: dict[str, Layer] = field(default_factory=dict)
-
-    def codes(self, layer: Layer) -> Array:
-        """A layer's codes in the float tensor's shape."""
-        return layer.tensor.codes().reshape(self.reference.specs[layer.twin].shape)
 
 
 def prepare(

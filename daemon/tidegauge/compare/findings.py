@@ -8,8 +8,8 @@ import numpy as np
 
 from tidegauge.compare.culprits import FAULTY
 from tidegauge.compare.cutgraph import part_for, run_part
-from tidegauge.compare.evaluate import Evaluation, Layer
 from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
+from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.layout import PROMISED
 from tidegauge.compare.load import Source
 from tidegauge.compare.types import Culprit, Finding, OutputResult

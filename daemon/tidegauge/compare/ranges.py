@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.raw_types import RangeUse
 from tidegauge.compare.types import Finding
 

@@ -15,9 +15,10 @@ from tidegauge.compare import culprits as naming
 from tidegauge.compare.answer import answer
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.estimate import complete
-from tidegauge.compare.evaluate import Evaluation, evaluate, prepare
+from tidegauge.compare.evaluate import evaluate, prepare
 from tidegauge.compare.evidence import Values
 from tidegauge.compare.float_traces import codes_of_floats
+from tidegauge.compare.layers import Evaluation
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches, match_tensors
 from tidegauge.compare.model import Model, fold_batch_norms, load_model

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tidegauge.compare.emulate import Change
-from tidegauge.compare.evaluate import Layer
+from tidegauge.compare.layers import Layer
 from tidegauge.compare.types import Advice, WhatIf
 
 #: A change that lowers the output's error energy by less than this share gains nothing.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tidegauge.compare.baseline import Baseline
-from tidegauge.compare.evaluate import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, unlike, unseen, usual
+from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
 from tidegauge.compare.weights import weight_inputs
 
 

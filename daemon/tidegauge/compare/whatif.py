@@ -19,7 +19,7 @@ from tidegauge.compare import advice as options
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.culprits import Suspect
 from tidegauge.compare.emulate import Change, Emulator, recorded_error
-from tidegauge.compare.evaluate import Evaluation, Layer
+from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.model import NET_FORMAT, ORIGINAL
 from tidegauge.compare.subset import Candidate, greedy, last, leave_out, pruned, reached, useful
 from tidegauge.compare.types import Advice, CauseName, Culprit, Cure, CureStep, Finding, WhatIf

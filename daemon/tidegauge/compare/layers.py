@@ -1,0 +1,96 @@
+"""What is known of a device tensor on its way through the comparison, and of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tidegauge.compare.match import Match
+from tidegauge.compare.oracle import Codes
+from tidegauge.compare.raw_types import RangeUse
+from tidegauge.compare.reference import Reference
+from tidegauge.compare.statistics import Encoding, Sums
+from tidegauge.compare.traces import DeviceTensor
+from tidegauge.compare.types import Histogram, Metrics, Profiles, Status
+
+Array = NDArray[Any]
+
+#: A weight scheme that leaves no more than this excess explains its region.
+EXPLAINS = 1.5
+#: The label of the weights that the compile's tables tell.
+STATED = "as compiled"
+
+
+@dataclass
+class Layer:
+    """A device tensor on its way through the comparison."""
+
+    tensor: DeviceTensor
+    match: Match
+    encoding: Encoding | None = None
+    status: Status = "ok"
+    reason: str = ""
+    cumulative: Metrics | None = None
+    cumulative_sums: Sums | None = None
+    local: Metrics | None = None
+    local_sums: Sums | None = None
+    float_excess: float | None = None
+    floor: float = 0.0
+    limit: float | None = None
+    codes_allowed: float = 0.0
+    ones_allowed: float = 0.0
+    oracle: Codes | None = None
+    unexplained: float = 0.0
+    weight_noise: float = 0.0
+    range_use: RangeUse | None = None
+    layout: str | None = None
+    laid_otherwise: str | None = None
+    clipped_share: float = 0.0
+    clipping: float = 0.0
+    float_clipped: float = 0.0
+    weights: str = "none"
+    scheme: Mapping[str, Array] | None = None
+    profiles: Profiles | None = None
+    histogram: Histogram | None = None
+    low_share: float | None = None
+    high_share: float | None = None
+    reads: tuple[str, ...] = ()
+    reads_input: str = ""
+    operators: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def off_by_one(self) -> float | None:
+        """The share of codes off the predicted ones by one; None for floats, and where nothing predicts them."""
+        return self.oracle.one if self.oracle is not None and self._integer else None
+
+    @property
+    def off_by_more(self) -> float | None:
+        return self.oracle.more if self.oracle is not None and self._integer else None
+
+    @property
+    def _integer(self) -> bool:
+        return self.encoding is not None and self.encoding.integer
+
+    @property
+    def twin(self) -> str:
+        """The float tensor's name; only for a matched layer."""
+        if self.match.tensor is None:
+            raise ValueError(f"{self.tensor.name} has no float twin")
+        return self.match.tensor
+
+
+@dataclass
+class Evaluation:
+    """All layers, and the runs behind them. `by_twin`: usable layers by float tensor."""
+
+    layers: list[Layer]
+    reference: Reference
+    by_twin: dict[str, Layer] = field(default_factory=dict)
+
+    def codes(self, layer: Layer) -> Array:
+        """A layer's codes in the float tensor's shape."""
+        return layer.tensor.codes().reshape(self.reference.specs[layer.twin].shape)
