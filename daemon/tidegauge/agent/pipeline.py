@@ -19,13 +19,7 @@ from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.core_restart import CoreRestart
 from tidegauge.agent.doubts import doubts
 from tidegauge.agent.endings import Endings
-from tidegauge.agent.events import (
-    AcceleratorDown,
-    AcceleratorSlow,
-    FrameProcessed,
-    PipelineUp,
-    SampleLost,
-)
+from tidegauge.agent.events import AcceleratorDown, AcceleratorSlow, FrameProcessed, PipelineUp, SampleLost
 from tidegauge.agent.frames import FrameFeed, PendingFrame
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
 from tidegauge.agent.latency import SlowWatch
