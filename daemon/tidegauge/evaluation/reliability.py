@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 import time
@@ -107,6 +108,8 @@ def prepare(folder: Path) -> Template:
             wait_for(lambda: control.status(board.state).reference, ACCEPTANCE_SECONDS, "accepted reference")
             reply = control.ask(board.state, "CaptureNow", 120.0)
             wait_for(lambda: answers.count >= ANSWERS_SEEN, 60.0, "answers")
+            # Slow is slower than the first runs: an agent that doesn't know those yet would learn the fault.
+            wait_for(lambda: _knows_latency(board), 60.0, "time of a device run")
         except TimeoutError as error:
             raise TidegaugeError(
                 f"a healthy agent does not run here: {error}", f"its log ends with: {last_line(board.log())}"
@@ -114,6 +117,10 @@ def prepare(folder: Path) -> Template:
     if not reply.ok:
         raise TidegaugeError(f"a healthy agent takes no capture: {reply.sentence}", reply.cure)
     return Template(board, frozenset(answer.digest for answer in answers.since(0.0)), pace)
+
+
+def _knows_latency(board: SmallBoard) -> bool:
+    return json.loads((board.state / "state.json").read_bytes()).get("latency") is not None
 
 
 COLUMNS = (
