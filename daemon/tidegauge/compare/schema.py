@@ -17,13 +17,26 @@ SCHEMAS: dict[str, Any] = {
     "exact.schema.json": ExactComparison,
     "release.schema.json": ReleaseComparison,
 }
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema(name: str) -> bytes:
     """A JSON Schema as UTF-8, indented, keys sorted: the same types give the same bytes."""
-    made = {"$schema": _DRAFT, "$id": f"tidegauge/{name}", **msgspec.json.schema(SCHEMAS[name])}
+    made = {"$schema": _DRAFT, "$id": f"tidegauge/{name}", **_bounds_whole(msgspec.json.schema(SCHEMAS[name]))}
     return msgspec.json.format(msgspec.json.encode(made, order="sorted"), indent=1) + b"\n"
+
+
+def _bounds_whole(part: Any) -> Any:
+    """1.0 as 1: `typing` keeps one of two equal annotations, and which one depends on what was imported first."""
+    if isinstance(part, dict):
+        return {
+            key: int(value)
+            if key in _BOUNDS and isinstance(value, float) and value.is_integer()
+            else _bounds_whole(value)
+            for key, value in part.items()
+        }
+    return [_bounds_whole(each) for each in part] if isinstance(part, list) else part
 
 
 def write(folder: Path) -> list[Path]:
