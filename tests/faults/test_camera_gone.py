@@ -82,7 +82,9 @@ class SilentCamera:
             except OSError:
                 return  # closed
             self.taken += 1
-            self._held = [*self._held[-20:], connection]
+            self._held.append(connection)
+            if len(self._held) > 20:
+                self._held.pop(0).close()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
