@@ -29,6 +29,7 @@ sys.path.insert(0, str(DASHBOARDS))
 
 from tidegauge_dashboards.files import boards  # its folder is put on the path above
 from tidegauge_dashboards.panels import Query
+from tidegauge_dashboards.recording import EVIDENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -122,6 +123,7 @@ def test_every_panel_has_data_while_all_is_well(live: Live) -> None:
     wait_for(lambda: metrics(live.url).get(accepted) == 1, 400, "acceptance")
     limit = "tidegauge_drift_log_evidence_limit{"
     wait_for(lambda: any(name.startswith(limit) for name in metrics(live.url)), 60, limit)
+    eventually(lambda: live.prometheus.query(EVIDENCE), 30, lambda: metrics(live.url))
     eventually(lambda: not wrong(live), 60, lambda: wrong(live))
     assert live.prometheus.rule_errors() == []
     assert [each["alertname"] for each in live.prometheus.alerts()] == []
