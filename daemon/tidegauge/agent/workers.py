@@ -66,6 +66,7 @@ class Worker(Generic[In]):
         self._channel = channel
         self._record = record
         self._leave, self._terminate = leave, terminate
+        self._started = orphans.start_time(process.pid)
 
     @classmethod
     async def start(
@@ -155,9 +156,7 @@ class Worker(Generic[In]):
         return how
 
     async def _killed(self, on_stuck: Callable[[str], None] | None) -> None:
-        try:
-            await asyncio.wait_for(self._process.wait(), KILLED_SECONDS)
-        except TimeoutError:
+        if not await self._ends(KILLED_SECONDS):
             sentence = (
                 f"the {self.name} worker, pid {self.pid}, does not end on SIGKILL: it hangs in a driver (state D);"
                 " no new one is started beside it; reboot the board"
@@ -165,7 +164,16 @@ class Worker(Generic[In]):
             log.error("%s", sentence)
             if on_stuck is not None:
                 on_stuck(sentence)
-            await self._process.wait()
+            while not await self._ends(KILLED_SECONDS):
+                pass
+
+    async def _ends(self, seconds: float) -> bool:
+        """Whether it has ended after so long, as the loop hears it, or as the kernel says."""
+        try:
+            await asyncio.wait_for(self._process.wait(), seconds)
+        except TimeoutError:
+            return self._started is not None and orphans.start_time(self.pid) != self._started
+        return True
 
     @staticmethod
     def _signal(send: Any) -> None:

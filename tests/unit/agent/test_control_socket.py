@@ -210,6 +210,32 @@ def test_a_worker_that_survives_sigkill_is_waited_for_and_said(monkeypatch: pyte
     asyncio.run(story())
 
 
+def test_a_dead_worker_of_which_the_loop_never_hears_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's word counts where the event loop has missed a child's end."""
+    monkeypatch.setattr("tidegauge.agent.workers.KILLED_SECONDS", 0.05)
+
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    async def story() -> None:
+        process: Any = FakeUnkillable()  # its `wait` never returns
+        process.pid, process.kill = child.pid, child.kill
+
+        class Channel:
+            def close(self) -> None:
+                pass
+
+        channel: Any = Channel()
+        worker: Worker[Any] = Worker("shadow", process, channel, None, 0.05, 0.05)
+        async with asyncio.timeout(10):
+            assert await worker.stop(at_once=True) == "killed"
+
+    try:
+        asyncio.run(story())
+    finally:
+        child.kill()
+        child.wait(10)
+
+
 def never(sentence: str) -> None:
     pytest.fail(sentence)
 
