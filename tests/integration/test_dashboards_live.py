@@ -81,7 +81,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
                     "tidegauge-collector": urlparse(collector.url).netloc,
                 }
                 with prometheus(folder, targets) as server:
-                    yield Live(board, url, collector, broker, server)
+                    live = Live(board, url, collector, broker, server)
+                    until_all_is_well(live)
+                    yield live
         finally:
             collector.kill(signal.SIGTERM)
 
@@ -118,13 +120,17 @@ def wrong(live: Live, *, also_quiet: tuple[str, ...] = ()) -> dict[str, str]:
     }
 
 
-def test_every_panel_has_data_while_all_is_well(live: Live) -> None:
+def until_all_is_well(live: Live) -> None:
     accepted = 'tidegauge_acceptance_progress_ratio{model="enhancer"}'
     wait_for(lambda: metrics(live.url).get(accepted) == 1, 400, "acceptance")
     limit = "tidegauge_drift_log_evidence_limit{"
     wait_for(lambda: any(name.startswith(limit) for name in metrics(live.url)), 60, limit)
     eventually(lambda: live.prometheus.query(EVIDENCE), 30, lambda: metrics(live.url))
     eventually(lambda: not wrong(live), 60, lambda: wrong(live))
+
+
+def test_every_panel_has_data_while_all_is_well(live: Live) -> None:
+    assert wrong(live) == {}
     assert live.prometheus.rule_errors() == []
     assert [each["alertname"] for each in live.prometheus.alerts()] == []
 
@@ -178,6 +184,9 @@ def test_a_fault_shows_on_the_panels_and_is_one_alert(live: Live) -> None:
     eventually(lambda: not wrong(live, also_quiet=quiet), 60, lambda: wrong(live, also_quiet=quiet))
     assert firing() == ["TidegaugeAcceleratorDrift"]
     assert live.prometheus.rule_errors() == []
+    for document in committed():
+        (expr,) = [each["expr"] for each in document["annotations"]["list"] if "expr" in each]
+        assert live.prometheus.query(filled(expr)), f"annotation of {document['uid']}"
 
 
 def test_a_hang_shows_among_the_latched(live: Live) -> None:
@@ -187,12 +196,6 @@ def test_a_hang_shows_among_the_latched(live: Live) -> None:
     asyncio.run(publish(live.broker, *messages))
     quiet = ("while supervision has latched nothing",)
     eventually(lambda: not wrong(live, also_quiet=quiet), 30, lambda: wrong(live, also_quiet=quiet))
-
-
-def test_annotations_show_the_alert(live: Live) -> None:
-    for document in committed():
-        (expr,) = [each["expr"] for each in document["annotations"]["list"] if "expr" in each]
-        assert live.prometheus.query(filled(expr)), document["uid"]
 
 
 def test_links_lead_to_pages_that_are_there(live: Live) -> None:
