@@ -38,6 +38,7 @@ def evaluate(streams: int, seed: int) -> list[Figure]:
     figures = []
     for share, goal in GOALS.items():
         kinds: dict[str, Maker] = {
+            # mypy infers no type for a lambda whose default binds a loop's variable.
             "losses of 0 and 1": lambda n, r, share=share: Bernoulli(share, n, r),  # type: ignore[misc]
             "smooth losses": lambda n, r, share=share: Beta(share, n, r),  # type: ignore[misc]
         }

@@ -34,7 +34,7 @@ _KINDS = {
 _FUSED = ("Relu", "Clip")
 
 
-class _Frames(CalibrationDataReader):  # type: ignore[misc]
+class _Frames(CalibrationDataReader):  # type: ignore[misc] # the library has no types
     def __init__(self, shape: Sequence[int]) -> None:
         self._frames: Iterator[dict[str, Array]] = iter([{"input": picture(shape, n)} for n in range(_FRAMES)])
 

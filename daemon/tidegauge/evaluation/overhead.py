@@ -113,7 +113,7 @@ class _Client(threading.Thread):
                 self.came.append((now, now - header.captured))
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the worker has hung up already
             self._socket.shutdown(socket.SHUT_RDWR)
         self.join(5.0)
 
@@ -141,7 +141,7 @@ class _Worker:
         return f"its log ends: {self._log.read_text()[-500:]}"
 
     async def stop(self) -> None:
-        with contextlib.suppress(ChannelClosed):
+        with contextlib.suppress(ChannelClosed):  # it has left already
             await self.channel.send(Stop())
         try:
             await asyncio.wait_for(self._process.wait(), 10.0)

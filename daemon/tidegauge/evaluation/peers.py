@@ -90,6 +90,7 @@ def peers() -> dict[str, Start]:
     }
     if river_installed():
         for name in RIVER:
+            # mypy infers no type for a lambda whose default binds a loop's variable.
             found[f"River {name}, defaults"] = lambda acceptance, name=name: _River(name, acceptance)  # type: ignore[misc]
     return found
 

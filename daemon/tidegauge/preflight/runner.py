@@ -112,7 +112,7 @@ def _in_child(module: str, probe: Probe, context: Context, running: _Running) ->
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # it ended in this very moment
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -35,6 +35,8 @@ DEADLINE = 60.0
 def delegate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the freshly built libtidl_tfl_delegate.so."""
     if shutil.which("gcc") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("gcc is not installed; CI must not skip these tests")
         pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("delegate")
     options = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
