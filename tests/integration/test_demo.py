@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +67,18 @@ def test_what_cannot_be_is_refused_in_one_sentence(tmp_path: Path, arguments: tu
 
 @pytest.mark.timeout(200)
 def test_ctrl_c_ends_everything_in_order(tmp_path: Path) -> None:
-    """Within 5 s on a machine that does nothing else; here with room for one under load."""
+    """In about 3 s on a machine that does nothing else; how long is not asserted, that nothing had to be killed is."""
     command = [sys.executable, "-m", "tidegauge", "demo", "--keep", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "are running" in line:
                 break
-        begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
-        assert process.wait(30) == 130
-    assert time.monotonic() - begun < 15
+        assert process.wait(60) == 130
     assert "Traceback" not in rest
+    assert "killing it" not in rest
     for log in ("agent", "collector"):
         assert "stopping" in (tmp_path / "run" / "logs" / f"{log}.log").read_text()
     assert not (tmp_path / "run" / "board" / "state" / "agent.json").exists(), "the agent has left in order"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 
 from tidegauge.errors import TidegaugeError
 
-STOP_SECONDS = 6.0
+#: More than the agent itself may need: a worker in the middle of its start is asked, told and killed, each step with
+#: its own deadline.
+STOP_SECONDS = 20.0
+
+log = logging.getLogger(__name__)
 
 
 class Child:
@@ -47,6 +52,7 @@ class Child:
         try:
             await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
         except TimeoutError:
+            log.warning("the %s did not stop within %.0f s: killing it; see %s", self.name, STOP_SECONDS, self.log)
             self.process.kill()
             await self.process.wait()
 
