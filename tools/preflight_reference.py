@@ -33,7 +33,7 @@ with the device's own client id, or with `<device>-check` while an agent runs, w
 The one tool that tells the free shared heap, vx_app_heap_stats.out, is a TIDL client itself: it is run only while the
 C7x answers and nobody holds a session, so that `shared-heap` is not applicable beside a running agent.
 
-Not checked: `graph_optimization_level` (the runtime's own is used on both sides). Nothing here has run on a real board.
+Nothing here has run on a real board.
 """
 
 LINT = """\
@@ -43,7 +43,8 @@ LINT = """\
 profile.toml` also finds a scale that is used twice; `--json` is for programs. Exit code 2 where a remark is `failed`,
 else 0. Nodes that the runtime folds or removes (constants, `Shape` of a fixed shape, `Identity`, `Dropout`) are no
 layers and get no remark. The forms of an operator (strides, axes, modes) are looked at in ONNX files only; float16
-weights behind `DEQUANTIZE` are not looked into. Activations' ranges are judged by operator: no frame is run.
+weights behind `DEQUANTIZE` are not looked into. Without `--input` activations' ranges are judged by operator; with it
+the model is run in float on recorded input tensors, dark ones among them.
 """
 
 PLACES = {"board": "board", "virtual": "virtual board", "anywhere": "both"}

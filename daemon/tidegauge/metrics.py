@@ -27,6 +27,7 @@ class Refusal(StrEnum):
     SEVERAL_SERVERS = "several_servers"
     TRACE_FOLDER = "trace_folder"
     SPACE = "space"
+    HEAP = "heap"
     RATE = "rate"
     QUIET_HOURS = "quiet_hours"
     VETO = "veto"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from faults.small_board import INFERENCES, SmallBoard, frames_go_on, metrics, wait_for
 from tidegauge.bundles.reader import read_manifest
-from tidegauge.virtualboard.state import BoardState, update
+from tidegauge.virtualboard.core import CoreState, Held
+from tidegauge.virtualboard.state import BoardState, update, update_core
 
 
 @pytest.fixture
@@ -22,6 +25,10 @@ MAP_LIBRARY = (
     "import mmap, sys, time; file = open(sys.argv[1], 'rb');"
     " held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); time.sleep(90)"
 )
+
+
+def without(one: Held, sessions: tuple[Held, ...]) -> tuple[Held, ...]:
+    return tuple(held for held in sessions if held != one)
 
 
 def refused(reason: str) -> str:
@@ -68,7 +75,9 @@ def test_each_refusal_is_named_and_counted(board: SmallBoard) -> None:
         ask("veto", "capture.veto_file")
         veto.unlink()
         ask("space", "capture.room_mib")
-    config = board.configure()
+    virtual = board.folder / "vb"
+    heap_tool = [sys.executable, "-m", "tidegauge", "virtualboard", "heap", str(virtual)]
+    config = board.configure(capture={"heap_tool": heap_tool, "per_cause_hour": 2})
     with board.agent(config) as agent:
         url = board.url(agent)
         wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
@@ -79,6 +88,12 @@ def test_each_refusal_is_named_and_counted(board: SmallBoard) -> None:
             with board.running("-c", MAP_LIBRARY, str(library), log="other.log") as client:
                 wait_for(lambda: str(library) in Path(f"/proc/{client.pid}/maps").read_text(), 20, "mapped library")
                 ask("other_client", f"pid {client.pid}")
+            killed = Held(999, 2**22 + 1, 1, 1 << 20, 150 << 20)  # what a killed process held is lost until the reboot
+            update_core(virtual, lambda now: msgspec.structs.replace(now, sessions=(*now.sessions, killed)))
+            ask("heap", "MiB free, a traced session takes")
+            frames_go_on(url)
+            assert CoreState.load(virtual).failed_creates == 0, "nothing was tried"
+            update_core(virtual, lambda now: msgspec.structs.replace(now, sessions=without(killed, now.sessions)))
             done = board.tidegauge("agent", "capture")
             assert done.returncode == 0, done.stderr
             ask("rate", "capture.per_cause_hour")

@@ -251,6 +251,7 @@ class CaptureService:
         self._enter("pausing")
         await self._pipeline.pause()
         try:
+            await asyncio.to_thread(self._preconditions.check_heap, Path(self._profile.artifacts))
             self._enter("clearing")
             for path in stale_traces(source):
                 path.unlink()

@@ -125,8 +125,9 @@ class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `remote_log_file`: where its output is collected, empty for none. `room_mib` must be free in the trace folder as
     long as the size of a capture isn't known from the compile or from an earlier capture. `timeout` bounds the traced
-    run. `quiet_hours`: no capture between these local times, such as "22:00-06:00", empty for none. `veto_file`: no
-    capture while this file exists, empty for none.
+    run. `heap_tool`: program and arguments that print the free heaps, run while nobody holds a session; captures are
+    taken without knowing them where it is empty or isn't there. `quiet_hours`: no capture between these local times,
+    such as "22:00-06:00", empty for none. `veto_file`: no capture while this file exists, empty for none.
     """
 
     enabled: bool = True
@@ -139,6 +140,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_day: Count = 20
     per_cause_hour: Count = 1
     timeout: Seconds = 180.0
+    heap_tool: tuple[str, ...] = ("/opt/vision_apps/vx_app_heap_stats.out",)
     quiet_hours: Annotated[str, Meta(pattern=r"^(([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9])?$")] = ""
     veto_file: str = ""
     privacy: Literal["full", "statistics", "golden"] = "full"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,12 @@ from tidegauge.agent.limits import in_quiet_hours, refusal
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.state import StateStore
 from tidegauge.clocks import wall
+from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import Refusal
+from tidegauge.runtimes import shared_heap
+from tidegauge.tidl.heap_stats import TRACE_OBJECT_BYTES
+
+log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 #: Beyond the predicted bytes of a capture: block sizes, and what others write meanwhile.
@@ -47,6 +53,29 @@ class Preconditions:
         if others:
             named = ", ".join(f"pid {pid} ({unit})" for pid, unit in others)
             raise Refused(Refusal.OTHER_CLIENT, f"other processes hold a TIDL session and would be traced too: {named}")
+
+    def check_heap(self, artifacts: Path) -> None:
+        """Raises Refused. Only while the pipeline is paused, since the tool is a TIDL client itself. Blocks on it."""
+        tool = self._config.heap_tool
+        if not tool:
+            return
+        try:
+            shared = shared_heap.shared(shared_heap.ask(tool))
+            need = shared_heap.session_bytes(artifacts) + TRACE_OBJECT_BYTES
+        except FileNotFoundError:
+            log.info(
+                "captures are taken without knowing the free heap: there is no %s (key `capture.heap_tool`)", tool[0]
+            )
+            return
+        except TidegaugeError as error:
+            raise Refused(
+                Refusal.HEAP, f"the free shared heap can't be told: {error} (key `capture.heap_tool`)"
+            ) from error
+        if shared.free < need:
+            room = f"{shared.free // MIB} MiB of {shared.size // MIB} MiB free"
+            room += f", a traced session takes {-(-need // MIB)} MiB"
+            cure = "end other users of it; what killed ones held comes back at a reboot only"
+            raise Refused(Refusal.HEAP, f"the shared heap is too full: {room}; {cure}")
 
     def _check_policy(self, alarm: AlarmRaised) -> None:
         config, now = self._config, wall()

@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegauge.errors import TidegaugeError
+from tidegauge.tidl import heap_stats
+from tidegauge.tidl.heap_stats import SHARED, Heap
 from tidegauge.virtualboard import core, failures, remote_log
 from tidegauge.virtualboard.faults import ALL_KINDS, eligible, parse
 from tidegauge.virtualboard.network import DTYPES, load_all, load_artifacts
@@ -330,10 +332,14 @@ def failures_command(as_json: bool) -> None:
 @command.command("heap")
 @click.argument("folder", required=False, type=_FOLDER)
 def heap_command(folder: Path | None) -> None:
-    """Print what is free on the board, as vx_app_heap_stats.out does, and which sessions hold the rest."""
+    """Print what is free on the board, in the lines of vx_app_heap_stats.out, and which sessions hold the rest."""
     now = core.CoreState.load(folder or board_folder())
-    click.echo(f"C7x heap: {now.c7x_free} of {core.C7X_HEAP_BYTES} bytes free, {now.leaked_bytes} leaked by creates")
-    click.echo(f"shared heap: {now.shared_free} of {core.SHARED_HEAP_BYTES} bytes free")
+    for heap in (
+        Heap("MPU1_0", SHARED, core.SHARED_HEAP_BYTES, now.shared_free),
+        Heap("C7X_1", "DDR_LOCAL_MEM", core.C7X_HEAP_BYTES, now.c7x_free),
+    ):
+        click.echo(heap_stats.line(heap))
+    click.echo(f"{now.leaked_bytes} bytes of the C7x's heap leaked by failed creates")
     orphans = now.orphans()
     for held in now.sessions:
         fate = "dead: lost until reboot" if held in orphans else "alive"

@@ -6,6 +6,7 @@ a second, accepts after `ACCEPTANCE_SAMPLES`, and takes a larger alpha. Nothing 
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def agent_settings(
             "remote_log": remote_log,
             "remote_log_file": str(remote_log_file),
             "room_mib": 64,
+            "heap_tool": [sys.executable, "-m", "tidegauge", "virtualboard", "heap", str(places.virtual)],
         },
         "results": {"socket": "results.socket"},
         "metrics": {"port": 0},

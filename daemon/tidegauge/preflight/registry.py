@@ -16,6 +16,7 @@ MODULES = tuple(
         "runtime",
         "python",
         "model",
+        "optimization",
         "subgraphs",
         "compile",
         "remote_log",

@@ -35,3 +35,10 @@ def parse(text: str) -> tuple[Heap, ...]:
     """Every heap that is told, in order; lines of anything else are passed over."""
     found = (_LINE.search(line) for line in text.splitlines())
     return tuple(Heap(m["cpu"], m["name"], int(m["size"]), int(m["free"])) for m in found if m)
+
+
+def line(heap: Heap) -> str:
+    """A heap as TI's tool prints it."""
+    unused = 100 * heap.free // heap.size if heap.size else 0
+    sizes = f"size = {heap.size:10d} B, free = {heap.free:10d} B ({unused:3d} % unused)"
+    return f"CPU: {heap.cpu:>6}: HEAP: {heap.name:>16}: {sizes}"

@@ -102,3 +102,35 @@ def test_another_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     refused = Case(tmp_path).refused()
     assert reason(refused) is Refusal.OTHER_CLIENT
     assert "pid 77 (gallery.service)" in str(refused)
+
+
+TOLD = "CPU: MPU1_0: HEAP:   DDR_SHARED_MEM: size =  180355072 B, free = {free:10d} B ( 50 % unused)"
+
+
+def heap_of(folder: Path, tool: tuple[str, ...]) -> Refused | None:
+    checks = Preconditions(CaptureConfig(heap_tool=tool), Case(folder).store, Case(folder).pipeline, lambda: "")
+    try:
+        checks.check_heap(folder)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def test_a_heap_without_room_for_the_trace_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegauge.runtimes.shared_heap.session_bytes", lambda artifacts: 6 * MIB)
+    need = 70 * MIB  # the session's own, and 64 MiB for the traces
+    assert heap_of(tmp_path, ("echo", TOLD.format(free=need))) is None
+    refused = heap_of(tmp_path, ("echo", TOLD.format(free=need - 1)))
+    assert reason(refused) is Refusal.HEAP
+    assert "69 MiB of 172 MiB free, a traced session takes 70 MiB" in str(refused)
+
+
+def test_a_heap_that_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An image without the tool is no reason against a capture; a tool that fails is one."""
+    assert heap_of(tmp_path, ()) is None
+    caplog.set_level("INFO")
+    assert heap_of(tmp_path, (str(tmp_path / "none"),)) is None
+    assert "without knowing the free heap" in caplog.text
+    assert reason(heap_of(tmp_path, ("echo", "nothing of the kind"))) is Refusal.HEAP
+    refused = heap_of(tmp_path, ("sh", "-c", "echo appInit failed >&2; exit 1"))
+    assert "appInit failed" in str(refused)

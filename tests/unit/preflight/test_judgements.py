@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from tidegauge.preflight import capture_size
 from tidegauge.preflight.capture_size import CaptureSize
 from tidegauge.preflight.context import Context
 from tidegauge.preflight.mounts import kind_of
-from tidegauge.preflight.probes import clock, network_version, python, rights, state_folder, subgraphs, trace_folder
+from tidegauge.preflight.probes import (
+    clock,
+    network_version,
+    optimization,
+    python,
+    rights,
+    state_folder,
+    subgraphs,
+    trace_folder,
+)
 
 MIB = 1 << 20
 MOUNTS = (
@@ -154,3 +165,42 @@ def test_links_stay_inside_the_root_and_circles_end(tmp_path: Path) -> None:
     (tmp_path / "lib" / "b").symlink_to("a")
     with pytest.raises(OSError, match="circle"):
         context.real("/lib/a")
+
+
+@pytest.mark.parametrize(
+    ("level", "compiled", "status", "cure"),
+    [
+        ("default", 40, "ok", ""),
+        ("all", 40, "ok", ""),
+        ("disabled", 57, "ok", ""),
+        ("default", 57, "warning", 'graph_optimization = "disabled"'),
+        ("disabled", 40, "warning", 'graph_optimization = "default"'),
+        ("default", 44, "not_applicable", ""),
+    ],
+)
+def test_the_optimisers_level_is_the_compiles(level: str, compiled: int, status: str, cure: str) -> None:
+    finding = optimization.judge(level, compiled, plain=57, basic=40)
+    assert (finding.status, cure in finding.cure) == (status, True)
+    assert str(compiled) in finding.found
+
+
+def test_nodes_are_counted_as_a_provider_sees_them(tmp_path: Path) -> None:
+    """A batch normalisation goes into its convolution at the level `basic` already."""
+    weights = {"w": np.ones((4, 3, 1, 1)), **{name: np.ones(4) for name in ("scale", "bias", "mean", "var")}}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["c"]),
+        onnx.helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["y"]),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+        [value("y", onnx.TensorProto.FLOAT, [1, 4, 8, 8])],
+        [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    assert optimization.optimised_nodes(path) == 1
+    path.write_bytes(path.read_bytes()[:40])
+    assert optimization.optimised_nodes(path) is None

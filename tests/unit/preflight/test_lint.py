@@ -19,6 +19,7 @@ from tidegauge.cli.lint import command
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.config import LinkConfig
 from tidegauge.preflight.context import Context, Settings
+from tidegauge.preflight.lint.activations import Activation, measure
 from tidegauge.preflight.lint.graph import Remark
 from tidegauge.preflight.lint.load import load
 from tidegauge.preflight.lint.rules import remarks
@@ -26,6 +27,7 @@ from tidegauge.preflight.lint.support import count_subgraphs
 from tidegauge.preflight.probes import model
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.spool.limits import SpoolLimits
+from unit.virtualboard.tflite_models import small_enhancer
 
 RNG = np.random.default_rng(3)
 SHAPE = (1, 8, 32, 32)
@@ -315,3 +317,65 @@ def test_the_check_of_the_model_sees_a_scale_that_is_used_twice(tmp_path: Path) 
     once = msgspec.structs.replace(prepared, preprocess=Preprocess(width=32, height=32))
     finding = model.run(Context(settings=msgspec.structs.replace(settings, profile=once)))
     assert finding.status == "ok", finding
+
+
+def wide(folder: Path) -> Path:
+    """A gain of 400 on one channel of eight: the others' values are a few steps of the scale that must hold it."""
+    maker = Maker()
+    gains = np.ones((1, 8, 1, 1))
+    gains[0, 0] = 400
+    kept = maker.node("Relu", "x")
+    maker.node("Mul", kept, maker.constant(gains))
+    return maker.write(folder)
+
+
+def test_activations_that_eight_bits_cannot_hold(tmp_path: Path) -> None:
+    path = wide(tmp_path)
+    frame = np.abs(RNG.normal(0, 1, SHAPE)).astype(np.float32)
+    bright, dark = tmp_path / "frames" / "a.npy", tmp_path / "frames" / "b.npy"
+    bright.parent.mkdir()
+    np.save(bright, frame)
+    assert [each.name for each in measure(path, [bright])] == ["x", "t0", "t1"]
+    assert remarks(load(path), measured=measure(path, [bright])) == ()
+    np.save(dark, 0.01 * frame)
+    found = remarks(load(path), measured=measure(path, [bright.parent]))
+    assert {remark.where for remark in found} == {"x", "t0", "t1"}
+    for remark in found:
+        assert (remark.rule, remark.status) == ("activation-range", "warning")
+        assert "input 2 is" in remark.found
+        assert f"name {remark.where} in" in remark.cure
+
+
+def test_signal_over_rounding_noise_is_that_of_a_uniform_quantiser() -> None:
+    values = RNG.uniform(-1, 1, 100_000)
+    [level] = Activation("t", -1.0, 1.0, (float(np.mean(values**2)),)).decibels()
+    error = np.round(values * 127) / 127 - values
+    assert level == pytest.approx(10 * np.log10(np.mean(values**2) / np.mean(error**2)), abs=0.1)
+
+
+def test_activations_that_are_no_numbers_fail(tmp_path: Path) -> None:
+    maker = Maker()
+    maker.node("Log", "x")
+    path = maker.write(tmp_path)
+    np.save(tmp_path / "in.npy", np.full(SHAPE, -1, np.float32))
+    done = CliRunner().invoke(command, [str(path), "--input", str(tmp_path / "in.npy")])
+    assert done.exit_code == 2
+    assert "t0: not finite in float" in done.stdout
+
+
+def test_an_input_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = wide(tmp_path)
+    (tmp_path / "text.npy").write_text("no array")
+    np.save(tmp_path / "small.npy", np.zeros((1, 2), np.float32))
+    np.savez(tmp_path / "other.npz", y=np.zeros(SHAPE, np.float32))
+    for name, said in (("text.npy", "can't be read"), ("small.npy", "is no input of"), ("other.npz", "holds y")):
+        with pytest.raises(TidegaugeError, match=said):
+            measure(path, [tmp_path / name])
+
+
+def test_activations_of_a_tflite_model(tmp_path: Path) -> None:
+    path = small_enhancer(tmp_path / "small.tflite")
+    np.save(tmp_path / "in.npy", np.full((1, 24, 32, 3), 0.5, np.float32))
+    measured = measure(path, [tmp_path / "in.npy"])
+    assert len(measured) > 2
+    assert all(len(each.powers) == 1 for each in measured)

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from tidegauge.cli.virtualboard import command
 from tidegauge.errors import TidegaugeError
-from tidegauge.tidl import trace_names
+from tidegauge.tidl import heap_stats, trace_names
+from tidegauge.tidl.heap_stats import SHARED, Heap
 from tidegauge.tidl.remote_log import parse
 from tidegauge.virtualboard import remote_log
 from tidegauge.virtualboard.core import CoreState, Held
@@ -125,7 +126,11 @@ def test_failures_heap_and_reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     gone = Held(0, 1 << 22, 5, 1000, 2000)  # a pid that no process has
     CoreState(created=1, leaked_bytes=24, hung="run", sessions=(gone,)).save(folder)
     said = call("heap").stdout
-    assert f"C7x heap: {(112 << 20) - 1024} of {112 << 20} bytes free, 24 leaked by creates" in said
+    assert heap_stats.parse(said) == (
+        Heap("MPU1_0", SHARED, 172 << 20, (172 << 20) - 2000),
+        Heap("C7X_1", "DDR_LOCAL_MEM", 112 << 20, (112 << 20) - 1024),
+    )
+    assert "24 bytes of the C7x's heap leaked by failed creates" in said
     assert "dead: lost until reboot" in said
     assert "the C7x hangs since a run" in said
     (traces / "C7x_1_tidl_trace_subgraph_0_0001_0001_0001_00001_00001_00001x00001.y").write_bytes(b"1")

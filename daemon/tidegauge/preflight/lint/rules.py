@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tidegauge.preflight.lint import accuracy, support
+from tidegauge.preflight.lint import accuracy, activations, support
+from tidegauge.preflight.lint.activations import Activation
 from tidegauge.preflight.lint.graph import Graph, Remark
 from tidegauge.profile import Profile
 
@@ -70,6 +71,12 @@ RULES = (
         accuracy.unbounded,
     ),
     Rule(
+        "activation-range",
+        f"with `--input`: tensors in which an input's signal is less than {activations.LEAST_DB:g} dB over the noise "
+        "of rounding to 8 bits",
+        "one scale must hold the largest value of all frames, and leaves few steps for a dark one: black, or bands",
+    ),
+    Rule(
         "subnormal-weights",
         "float32 weights below the smallest normal number, counted",
         "dead channels; a slow reference on the CPU",
@@ -83,9 +90,11 @@ RULES = (
 )
 
 
-def remarks(graph: Graph, profile: Profile | None = None) -> tuple[Remark, ...]:
-    """What TIDL will make of the model: what can't be compiled first. `profile`: with which pictures are prepared."""
+def remarks(graph: Graph, profile: Profile | None = None, measured: Sequence[Activation] = ()) -> tuple[Remark, ...]:
+    """What TIDL will make of the model: what can't be compiled first. `profile`: with which pictures are prepared.
+    `measured`: activations on recorded inputs."""
     found = [remark for rule in RULES if rule.find is not None for remark in rule.find(graph)]
     found += accuracy.normalisation(graph, profile)
+    found += activations.too_wide(measured)
     order = {rule.id: number for number, rule in enumerate(RULES)}
     return tuple(sorted(found, key=lambda remark: (remark.status != "failed", order[remark.rule])))

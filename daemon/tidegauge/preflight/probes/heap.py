@@ -6,7 +6,6 @@ TIDL client, so that it is run only while there is no other and the C7x answers.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from tidegauge.board import tidl_holders
@@ -16,18 +15,12 @@ from tidegauge.preflight.context import Context
 from tidegauge.preflight.probe import Finding, Probe, failed, not_applicable, ok
 from tidegauge.preflight.probes import carveouts, clients, remoteproc
 from tidegauge.preflight.state import running_agent
-from tidegauge.runtimes import artifact_folder
+from tidegauge.runtimes import shared_heap
 from tidegauge.runtimes.errors import RuntimeFault
-from tidegauge.tidl import heap_stats, io_descriptor
-from tidegauge.tidl.artifacts import IO_SUFFIX, NET_SUFFIX
-from tidegauge.tidl.errors import FormatError
 from tidegauge.tidl.heap_stats import SHARED, TRACE_OBJECT_BYTES, Heap
 
 MIB = 1 << 20
 PROGRAMS = ("/opt/vision_apps/vx_app_heap_stats.out", "/opt/vx_app_heap_stats.out")
-#: The tool may wait for a core that doesn't answer; the check's own deadline is longer.
-_TOOL_SECONDS = 20.0
-_FLOAT_BYTES = 4
 
 
 def run(context: Context) -> Finding:
@@ -36,7 +29,7 @@ def run(context: Context) -> Finding:
     except TidegaugeError as error:
         return not_applicable(error.problem)
     try:
-        need = session_bytes(Path(context.required.profile.artifacts))
+        need = shared_heap.session_bytes(Path(context.required.profile.artifacts))
     except RuntimeFault as error:
         return not_applicable(f"{error.problem}: cure the check `artifacts` first")
     return judge(heaps, need, context.required.capture)
@@ -44,10 +37,10 @@ def run(context: Context) -> Finding:
 
 def judge(heaps: tuple[Heap, ...], need: int, capture: bool) -> Finding:
     """`need`: bytes of the shared heap that the model's session takes; a traced one takes more."""
-    shared = next((heap for heap in heaps if heap.name == SHARED), None)
-    if shared is None:
-        names = ", ".join(heap.name for heap in heaps) or "none"
-        return not_applicable(f"vx_app_heap_stats.out tells of no heap {SHARED} (of these: {names})")
+    try:
+        shared = shared_heap.shared(heaps)
+    except TidegaugeError as error:
+        return not_applicable(error.problem)
     wanted = need + (TRACE_OBJECT_BYTES if capture else 0)
     what = "a traced session" if capture else "a session"
     others = "".join(f"; {h.cpu} {h.name} {_mib(h.free)} of {_mib(h.size)}" for h in heaps if h is not shared)
@@ -58,25 +51,6 @@ def judge(heaps: tuple[Heap, ...], need: int, capture: bool) -> Finding:
         )
         return failed(told, cure)
     return ok(told)
-
-
-def session_bytes(artifacts: Path) -> int:
-    """Bytes of the shared heap for the networks and their float32 inputs and outputs. Raises RuntimeFault."""
-    folder = artifact_folder.read(artifacts)
-    total = sum(size for name, size in folder.sizes.items() if name.endswith(NET_SUFFIX))
-    for name, data in folder.contents.items():
-        if not name.endswith(IO_SUFFIX):
-            continue
-        try:
-            descriptor = io_descriptor.parse(data)
-        except FormatError as error:
-            raise RuntimeFault(f"{name}: {error.problem}", "compile again") from error
-        for tensor in (*descriptor.inputs, *descriptor.outputs):
-            elements = 1
-            for extent in tensor.dims:
-                elements *= extent
-            total += _FLOAT_BYTES * elements
-    return total
 
 
 def _virtual(context: Context) -> tuple[Heap, ...]:
@@ -98,11 +72,7 @@ def _board(context: Context) -> tuple[Heap, ...]:
     program = next((path for path in map(context.path, PROGRAMS) if path.is_file()), None)
     if program is None:
         raise TidegaugeError(f"this image has no {PROGRAMS[0]}", "")
-    try:
-        done = subprocess.run([program], capture_output=True, timeout=_TOOL_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TidegaugeError(f"{program} tells nothing ({error})", "") from error
-    return heap_stats.parse(done.stdout.decode(errors="replace"))
+    return shared_heap.ask([str(program)])
 
 
 def _mib(count: int) -> str:
@@ -115,5 +85,5 @@ PROBE = Probe(
     why="a create fails (`Shared mem ptr allocation failed`), and each failed create leaks memory of the C7x",
     place="anywhere",
     run=run,
-    deadline=lambda _context: 30.0,
+    deadline=lambda _context: shared_heap.TOOL_SECONDS + 10.0,
 )
