@@ -106,6 +106,7 @@ def link(port: int, **changes: object) -> LinkConfig:
         answer_timeout=0.5,
         backoff_first=0.05,
         backoff_most=0.2,
+        connect_jitter=0.0,
     )
     return msgspec.structs.replace(base, **changes)
 

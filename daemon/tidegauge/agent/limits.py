@@ -9,6 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from tidegauge.clocks import Wall
+from tidegauge.link.allowance import in_span as in_quiet_hours
+
+__all__ = ["Taken", "forget_old", "in_quiet_hours", "refusal"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -40,11 +43,3 @@ def refusal(
 def forget_old(taken: tuple[Taken, ...], now: Wall) -> tuple[Taken, ...]:
     """Drop what no limit looks at any more."""
     return tuple(each for each in taken if now - each.wall < DAY)
-
-
-def in_quiet_hours(span: str, minute: int) -> bool:
-    """Whether `minute` of the day lies in `span`, such as "22:00-06:00"; its end is not in it. Empty: never."""
-    if not span:
-        return False
-    begin, end = (60 * int(text[:2]) + int(text[3:]) for text in span.split("-"))
-    return begin <= minute < end if begin <= end else minute >= begin or minute < end

@@ -14,6 +14,7 @@ from msgspec import Meta
 from tidegauge.clocks import Stamp
 from tidegauge.pipeline.messages import TensorErrors
 from tidegauge.profile import Profile
+from tidegauge.signing import PublicKey
 from tidegauge.tensors import TensorSpec
 
 SCHEMA = 1
@@ -109,8 +110,18 @@ class Inventory(msgspec.Struct, frozen=True):
     libraries: dict[str, str]
 
 
+class Signature(msgspec.Struct, frozen=True):
+    """Ed25519 by the device's own `key` (public, 64 hexadecimal digits), over `signature.signed_part` of the file."""
+
+    key: PublicKey
+    value: Annotated[str, Meta(pattern=r"^[0-9a-f]{128}$")]
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """One anomaly. `tracing_changed_output`: whether the traced run's outputs differ from those without tracing."""
+    """One anomaly. `tracing_changed_output`: whether the traced run's outputs differ from those without tracing.
+
+    `signature` None: of a device without a key.
+    """
 
     bundle_id: Annotated[str, Meta(pattern=r"^[0-9A-Za-z-]{8,64}$")]
     device: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -133,6 +144,7 @@ class Manifest(msgspec.Struct, frozen=True):
     model: StoredFile | None
     artifacts: tuple[StoredFile, ...]
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
+    signature: Signature | None = None
 
 
 def blobs_of(manifest: Manifest) -> dict[str, Blob]:

@@ -9,6 +9,11 @@ from tidegauge.errors import TidegaugeError
 
 def expiry(path: Path) -> float:
     """Unix seconds after which the first certificate of a PEM file is no longer valid. Raises TidegaugeError."""
+    return validity(path)[1]
+
+
+def validity(path: Path) -> tuple[float, float]:
+    """Unix seconds from and until which the first certificate of a PEM file is valid. Raises TidegaugeError."""
     from cryptography import x509  # a board whose link has no certificate never loads it
 
     try:
@@ -17,4 +22,4 @@ def expiry(path: Path) -> float:
         raise TidegaugeError(
             f"the certificate {path} can't be read ({error})", "give a PEM file as key `link.cert`"
         ) from error
-    return certificate.not_valid_after_utc.timestamp()
+    return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()

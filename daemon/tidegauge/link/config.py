@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+#: Two local times of a day, or nothing.
+SPAN = r"^(([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9])?$"
 Seconds = Annotated[float, Meta(gt=0)]
 
 
@@ -21,6 +23,11 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of them may wait for the collector's answer. `answer_timeout`: seconds until an answer is asked for again.
     Reconnecting waits with full jitter between 0 and a bound that doubles from `backoff_first` to `backoff_most`.
     `status_interval`: how often the retained status is repeated, so that a late will is put right.
+
+    Only a board heeds the rest. `connect_jitter`: its first connection, and the first after one that stood, waits up to
+    so many seconds at random, so that a fleet doesn't come all at once. Bundles take at most `bytes_per_second` (0: no
+    limit), and their blobs go between the local times of `upload_window` only, such as "22:00-06:00" (empty: always);
+    what is small goes at any time. `mib_per_day`: blobs that a day may cost, whatever the collector asks for.
     """
 
     host: str = "127.0.0.1"
@@ -41,3 +48,7 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backoff_first: Seconds = 1.0
     backoff_most: Seconds = 300.0
     status_interval: Seconds = 60.0
+    connect_jitter: Annotated[float, Meta(ge=0)] = 5.0
+    bytes_per_second: Annotated[int, Meta(ge=0)] = 0
+    upload_window: Annotated[str, Meta(pattern=SPAN)] = ""
+    mib_per_day: Annotated[int, Meta(ge=1)] = 4096

@@ -12,25 +12,42 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiomqtt
 from paho.mqtt.client import MQTT_ERR_SUCCESS
 from paho.mqtt.client import Client as Paho
 
-from tidegauge.errors import TidegaugeError
+from tidegauge.clocks import monotonic
 from tidegauge.link.config import LinkConfig
+from tidegauge.link.dial import check_dates, dial, password, tls_context
+from tidegauge.link.errors import (
+    AuthRefused,
+    BrokerRefused,
+    CertificateExpired,
+    LinkError,
+    LinkLost,
+    LinkSilent,
+    PublishRefused,
+    SubscribeRefused,
+    TakenOver,
+    TlsFailed,
+    Unreachable,
+)
 
 __all__ = [
     "AuthRefused",
     "BrokerRefused",
+    "CertificateExpired",
     "Connection",
     "LinkConfig",
     "LinkError",
     "LinkLost",
+    "LinkSilent",
     "PublishRefused",
+    "SubscribeRefused",
+    "TakenOver",
     "TlsFailed",
     "Unreachable",
     "Will",
@@ -43,53 +60,23 @@ _quiet = logging.getLogger(f"{__name__}.library")
 _quiet.setLevel(logging.CRITICAL)
 
 AUTH_CODES = {0x86, 0x87, 0x8C}
+#: Reason of a DISCONNECT: session taken over (MQTT 5, 3.14.2.1).
+TAKEN_OVER = 0x8E
 #: Longest wait for a clean DISCONNECT, seconds.
 GOODBYE = 2.0
 
 
-class LinkError(TidegaugeError):
-    """The link to the broker doesn't work. `kind` is a word for a metric."""
-
-    kind = "error"
-
-
-class Unreachable(LinkError):
-    """No TCP connection, or no answer to it."""
-
-    kind = "unreachable"
-
-
-class TlsFailed(LinkError):
-    """A certificate or key can't be used, or the handshake failed."""
-
-    kind = "tls"
-
-
-class AuthRefused(LinkError):
-    """The broker doesn't accept this user, password or certificate."""
-
-    kind = "auth"
-
-
-class BrokerRefused(LinkError):
-    """The broker answers, and refuses to serve."""
-
-    kind = "refused"
-
-
-class LinkLost(LinkError):
-    """An established connection has ended, or stands still."""
-
-    kind = "lost"
-
-
-class PublishRefused(LinkError):
-    """The broker took the packet and refused to publish it (MQTT 5; under 3.1.1 nobody is told)."""
-
-    kind = "publish_refused"
-
-
 Will = aiomqtt.Will
+
+
+def _both(first: Callable[..., None], then: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A callback of the library that also tells us."""
+
+    def call(*args: Any) -> Any:
+        first(*args)
+        return None if then is None else then(*args)
+
+    return call
 
 
 class _Inbox(asyncio.Queue[aiomqtt.Message]):
@@ -105,23 +92,33 @@ class _Inbox(asyncio.Queue[aiomqtt.Message]):
 
 
 class Connection:
-    """An open connection. `max_packet`: bytes of a packet that the broker takes, None where it didn't say."""
+    """An open connection. `max_packet`: bytes of a packet that the broker takes, None where it didn't say.
+
+    `answered`: when the broker last said anything at all; with nothing to say it answers a ping each `keepalive`.
+    """
 
     def __init__(self, client: aiomqtt.Client, config: LinkConfig) -> None:
         self.max_packet: int | None = None
+        self.answered = monotonic()
         self._client, self._config = client, config
         self._paho: Paho = client._client
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._lost = False
+        self._reason = 0
         self._paho.on_publish = self._on_publish
-        after = self._paho.on_connect
+        for name, first in (("on_connect", self._on_connect), ("on_disconnect", self._on_disconnect)):
+            setattr(self._paho, name, _both(first, getattr(self._paho, name)))
+        setattr(self._paho, "_handle_pingresp", _both(self._on_answer, self._paho._handle_pingresp))  # noqa: B010
 
-        def on_connect(*args: Any) -> None:
-            self.max_packet = getattr(args[4], "MaximumPacketSize", None) if len(args) > 4 else None
-            if after is not None:
-                after(*args)
+    def _on_answer(self, *_: Any) -> None:
+        self.answered = monotonic()
 
-        self._paho.on_connect = on_connect
+    def _on_connect(self, *args: Any) -> None:
+        self.max_packet = getattr(args[4], "MaximumPacketSize", None) if len(args) > 4 else None
+        self._on_answer()
+
+    def _on_disconnect(self, *args: Any) -> None:
+        self._reason = self._reason or getattr(args[3], "value", 0)
 
     @property
     def inbound_dropped(self) -> int:
@@ -150,7 +147,7 @@ class Connection:
             async with asyncio.timeout(seconds):
                 code = await future
         except TimeoutError as error:
-            raise LinkLost(
+            raise LinkSilent(
                 f"the broker {self._where} did not acknowledge {len(payload)} bytes within {seconds:g} s",
                 "check the link's speed against `link.chunk_bytes`, and the broker's packet limit",
             ) from error
@@ -170,18 +167,31 @@ class Connection:
             raise self._ended(str(error)) from error
         values = [code if isinstance(code, int) else code.value for code in codes]
         if any(value >= 0x80 for value in values):
-            raise BrokerRefused(
+            raise SubscribeRefused(
                 f"the broker {self._where} refused the subscription to {topic}", "allow it in the broker's access list"
             )
+        self._on_answer()
 
     async def messages(self) -> AsyncIterator[tuple[str, bytes]]:
         """Topic and payload of each message. Raises `LinkLost` when the connection ends."""
         try:
             async for message in self._client.messages:
+                self._on_answer()
                 payload = message.payload
                 yield str(message.topic), payload if isinstance(payload, bytes) else b""
         except aiomqtt.MqttError as error:
             raise self._ended(str(error)) from error
+
+    async def watch(self, patience: float) -> None:
+        """Wait until the broker has answered nothing for so many seconds, then raise `LinkSilent`.
+
+        The age of its last answer decides, since a library's flag stays set where its loop stands still.
+        """
+        while (age := monotonic() - self.answered) <= patience:  # noqa: ASYNC110 # nothing tells of what doesn't come
+            await asyncio.sleep(max(0.1, patience - age))
+        raise LinkSilent(
+            f"the broker {self._where} has answered nothing for {age:.0f} s", "check the network; it is tried again"
+        )
 
     def _watch(self) -> None:
         """Fail what waits as soon as the library notices that the connection is gone."""
@@ -201,11 +211,17 @@ class Connection:
         self._waiting.clear()
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        self._on_answer()
         future = self._waiting.get(mid)
         if future is not None and not future.done():
             future.set_result(int(reason.value))
 
     def _ended(self, detail: str = "") -> LinkLost:
+        if self._reason == TAKEN_OVER:
+            return TakenOver(
+                f"another client has connected to the broker {self._where} under this name",
+                "give each board a name of its own (key `device`), and look for a copy of its disk",
+            )
         return LinkLost(f"the connection to the broker {self._where} was lost", detail or "it is tried again")
 
     @property
@@ -222,15 +238,15 @@ async def connect(
     `inbound_limit`: messages held for a slow reader; further ones are dropped and counted. Raises `Unreachable`,
     `TlsFailed`, `AuthRefused`, `BrokerRefused`.
     """
-    context = _tls_context(config)
-    password = _password(config)
-    sock = await _dial(config)
+    context = tls_context(config)
+    login = password(config)
+    sock = await dial(config)
     client = aiomqtt.Client(
         config.host,
         config.port,
         identifier=client_id,
         username=config.username or None,
-        password=password,
+        password=login,
         protocol=aiomqtt.ProtocolVersion.V5 if config.protocol == "5" else aiomqtt.ProtocolVersion.V311,
         clean_session=None if config.protocol == "5" else True,
         keepalive=config.keepalive,
@@ -293,6 +309,7 @@ async def _enter(client: aiomqtt.Client, config: LinkConfig) -> None:
             f"the broker {where} refused the connection ({error})", "see the broker's log; try `link.protocol`"
         ) from error
     except aiomqtt.MqttError as error:
+        check_dates(config, error.__context__)
         if isinstance(error.__context__, ssl.SSLError):
             raise TlsFailed(
                 f"no TLS with the broker {where}: {error.__context__}", "check `link.ca`, `link.cert`, `link.key`"
@@ -300,69 +317,4 @@ async def _enter(client: aiomqtt.Client, config: LinkConfig) -> None:
         raise Unreachable(
             f"the broker {where} did not answer a connection ({error})",
             "check that an MQTT broker listens there, and whether it wants TLS or a client certificate",
-        ) from error
-
-
-async def _dial(config: LinkConfig) -> socket.socket:
-    """A connected TCP socket. Done here, since the library would connect in a thread that can't be cancelled."""
-    loop = asyncio.get_running_loop()
-    where = f"{config.host}:{config.port}"
-    failure: OSError | None = None
-    try:
-        async with asyncio.timeout(config.connect_timeout):
-            for family, kind, number, _, address in await loop.getaddrinfo(
-                config.host, config.port, type=socket.SOCK_STREAM
-            ):
-                sock = socket.socket(family, kind, number)
-                try:
-                    sock.setblocking(False)
-                    await loop.sock_connect(sock, address)
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                except OSError as error:
-                    sock.close()
-                    failure = error
-                except BaseException:
-                    sock.close()
-                    raise
-                else:
-                    return sock
-    except TimeoutError as error:
-        raise Unreachable(
-            f"no connection to the broker {where} within {config.connect_timeout:g} s", "check network and firewall"
-        ) from error
-    except OSError as error:
-        failure = error
-    raise Unreachable(
-        f"no connection to the broker {where} ({failure})", "check `link.host`, `link.port`, and that the broker runs"
-    ) from failure
-
-
-def _tls_context(config: LinkConfig) -> ssl.SSLContext | None:
-    if not (config.tls or config.ca or config.cert):
-        return None
-    named = {"link.ca": config.ca, "link.cert": config.cert, "link.key": config.key}
-    for key, path in named.items():
-        if path and not Path(path).is_file():
-            raise TlsFailed(f"{path} (key `{key}`) does not exist", "give the path of a PEM file")
-    try:
-        context = ssl.create_default_context(cafile=config.ca or None)
-        if config.cert:
-            context.load_cert_chain(config.cert, config.key or None)
-    except (ssl.SSLError, OSError) as error:
-        raise TlsFailed(
-            f"the TLS files {', '.join(path for path in named.values() if path)} can't be used ({error})",
-            "check that they are PEM, that key and certificate belong together, and their owner and mode",
-        ) from error
-    return context
-
-
-def _password(config: LinkConfig) -> str | None:
-    if not config.password_file:
-        return None
-    try:
-        return Path(config.password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        raise AuthRefused(
-            f"{config.password_file} (key `link.password_file`) can't be read ({error})",
-            "check its path, owner and mode",
         ) from error

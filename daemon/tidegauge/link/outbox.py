@@ -2,32 +2,74 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidegauge.clocks import monotonic
+from tidegauge.link.errors import KINDS, LinkError
 from tidegauge.link.sender import Refused
 from tidegauge.link.wire import AlarmChange, Result, Status
 
 #: Changes of alarms that are kept while there is no link. They are few: detectors latch.
 MAX_ALARMS = 1000
+#: Answers to commands that are kept while there is no link; whoever asked asks again.
+MAX_ANSWERS = 100
 #: Results that wait for the link's next moment.
 MAX_RESULTS = 100
 
 
 @dataclass(slots=True)
 class UplinkState:
-    """What the link has done. `publishes` by "ok", "refused", "lost", "dropped" (results without a link, and alarms
-    beyond `MAX_ALARMS`); `error`: the present fault, "" while connected; `bytes_sent`: chunks taken by the broker.
+    """What the link has done. `publishes` by "ok", "refused", "lost", "dropped" (results without a link, alarms and
+    answers beyond what is kept); `failures` by kind, of `errors.KINDS`; `error` and `fault`: the present one and its
+    kind, "" while there is none; `denied`: what the broker forbade last, "" for nothing; `bytes_sent`: chunks taken by
+    the broker. `heard`: when the broker last answered, None while there is no connection; `patience`: seconds after
+    which it counts as gone.
     """
 
-    connected: bool = False
+    heard: Callable[[], float] | None = None
+    patience: float = 60.0
     last_answer_monotonic: float | None = None
     bundles_sent: int = 0
     bytes_sent: int = 0
     connections: int = 0
     publishes: Counter[str] = field(default_factory=lambda: Counter(ok=0, refused=0, lost=0, dropped=0))
     refused: list[Refused] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
     error: str = ""
+    fault: str = ""
+    denied: str = ""
+
+    def works(self) -> None:
+        """Connected, and served."""
+        self.error = self.fault = ""
+
+    def fails(self, error: LinkError, log: logging.Logger) -> None:
+        """No connection, or none any more. One line a change in the log, however often it is tried."""
+        self.failures[error.kind] += 1
+        if self.error != str(error):
+            log.warning("no link: %s", error)
+        self.error, self.fault = str(error), error.kind
+
+    def denies(self, error: LinkError, log: logging.Logger) -> None:
+        """The broker serves, but forbids something. One line for each thing."""
+        self.failures[error.kind] += 1
+        if self.denied != str(error):
+            log.error("%s", error)
+        self.denied = str(error)
+
+    @property
+    def broker_age(self) -> float | None:
+        """Seconds since the broker last answered anything, None without a connection."""
+        return None if self.heard is None else max(0.0, monotonic() - self.heard())
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker has answered lately. Not a flag: a connection that stands still is none."""
+        age = self.broker_age
+        return age is not None and age <= self.patience
 
 
 class Outbox:
@@ -36,6 +78,7 @@ class Outbox:
     def __init__(self, state: UplinkState) -> None:
         self._state = state
         self.alarms: deque[AlarmChange] = deque()
+        self.answers: deque[bytes] = deque()
         self.results: deque[Result] = deque()
         self.status: Status | None = None
         self.status_due = False
@@ -45,6 +88,12 @@ class Outbox:
             self.alarms.popleft()
             self._state.publishes["dropped"] += 1
         self.alarms.append(change)
+
+    def put_answer(self, answer: bytes) -> None:
+        if len(self.answers) >= MAX_ANSWERS:
+            self.answers.popleft()
+            self._state.publishes["dropped"] += 1
+        self.answers.append(answer)
 
     def put_status(self, status: Status) -> None:
         self.status_due = self.status_due or status != self.status

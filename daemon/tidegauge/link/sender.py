@@ -31,8 +31,8 @@ __all__ = [
 
 #: Room for the fixed header, topic and properties of a packet beside its payload.
 PACKET_OVERHEAD = 512
-#: Longest time that one chunk should take on the link, seconds: alarms wait behind it.
-CHUNK_SECONDS = 0.5
+#: Longest time that one chunk should take on the link, seconds: an alarm waits behind the two that are on their way.
+CHUNK_SECONDS = 0.25
 #: Longest `retry_after_ms` that is believed, seconds.
 LONGEST_DELAY = 3600.0
 #: Rounds in which the collector asks only for blobs that it has already called stored, or that there are none of.
@@ -84,6 +84,7 @@ class _Job:
     stored: set[str] = field(default_factory=set)
     empty_rounds: int = 0
     not_before: float = 0.0
+    urgent: bool = False
 
     @property
     def current(self) -> FileTransfer:
@@ -99,6 +100,7 @@ class Sender:
         self._active: _Job | None = None
         self._largest_chunk: int | None = None
         self._fitting_chunk = limits.chunk
+        self._held = self._held_urgent = 0.0
         self._unsent = 0
         self._pause = 0.0
         self._deadline = 0.0
@@ -123,6 +125,26 @@ class Sender:
         if outgoing.key not in self._jobs:
             head = FileTransfer(self._device, outgoing.key, outgoing.head, self._limits, self._rng)
             self._jobs[outgoing.key] = _Job(outgoing, head)
+        return self._next(now)
+
+    def prefer(self, key: str, now: float) -> list[Action]:
+        """Send `key` before anything else, also while blobs are held but for those that somebody asked for."""
+        job = self._jobs.pop(key, None)
+        if job is None:
+            return []
+        self._jobs = {key: job, **self._jobs}
+        job.urgent, job.not_before = True, 0.0
+        if self._active not in (None, job):
+            self._interrupt()
+        return self._next(now)
+
+    def hold(self, until: float, urgent_until: float, now: float) -> list[Action]:
+        """No blob goes before `until`, and none that was preferred before `urgent_until`. Manifests go at any time."""
+        self._held, self._held_urgent = until, urgent_until
+        job = self._active
+        if job is not None and self._is_held(job, now):
+            self._interrupt()
+            self._to_the_end(job)
         return self._next(now)
 
     def remove(self, key: str, now: float) -> list[Action]:
@@ -211,16 +233,34 @@ class Sender:
         if job.todo:
             file = job.outgoing.parts[job.todo.pop(0)]
             job.part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
+            if self._is_held(job, now):
+                self._active = None
+                self._to_the_end(job)
+                return self._next(now)
             return self._go(job, job.part.start(self._chunk_limit()), now)
         job.part = None
         return self._go(job, job.head.close(), now)
 
     def _postpone(self, job: _Job, seconds: float, now: float) -> list[Action]:
         job.not_before = now + min(seconds, LONGEST_DELAY)
-        job.current.interrupt()
-        self._jobs[job.outgoing.key] = self._jobs.pop(job.outgoing.key)  # to the end of the queue
-        self._active = None
+        self._interrupt()
+        self._to_the_end(job)
         return self._next(now)
+
+    def _interrupt(self) -> None:
+        if self._active is not None:
+            self._active.current.interrupt()
+        self._active = None
+
+    def _to_the_end(self, job: _Job) -> None:
+        self._jobs[job.outgoing.key] = self._jobs.pop(job.outgoing.key)
+
+    def _is_held(self, job: _Job, now: float) -> bool:
+        return job.part is not None and now < (self._held_urgent if job.urgent else self._held)
+
+    def _ready_at(self, job: _Job) -> float:
+        held = (self._held_urgent if job.urgent else self._held) if job.part is not None else 0.0
+        return max(job.not_before, held)
 
     def _drop(self, job: _Job) -> list[Action]:
         self._jobs.pop(job.outgoing.key, None)
@@ -231,9 +271,9 @@ class Sender:
         """Start the first job that may start, where none runs."""
         if self._largest_chunk is None or self._active is not None or not self._jobs:
             return []
-        ready = next((job for job in self._jobs.values() if job.not_before <= now), None)
+        ready = next((job for job in self._jobs.values() if self._ready_at(job) <= now), None)
         if ready is None:
-            return [Wait(min(job.not_before for job in self._jobs.values()))]
+            return [Wait(min(self._ready_at(job) for job in self._jobs.values()))]
         self._active = ready
         return self._go(ready, ready.current.start(self._chunk_limit()), now)
 

@@ -11,16 +11,23 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 
 from tidegauge.bundles.errors import BundleError
 from tidegauge.clocks import monotonic
+from tidegauge.errors import TidegaugeError
+from tidegauge.link.command_wire import ANSWER, command_topic
 from tidegauge.link.commands import chunk_topic, response_topic
 from tidegauge.link.config import LinkConfig
-from tidegauge.link.mqtt import Connection, LinkError, PublishRefused, Will, connect
+from tidegauge.link.errors import LinkError, PublishRefused, SubscribeRefused, first_of
+from tidegauge.link.governor import Governor
+from tidegauge.link.mqtt import Connection, Will, connect
 from tidegauge.link.outbox import Outbox, UplinkState
+from tidegauge.link.reconnect import Reconnect
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_chunk
 from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
@@ -28,13 +35,17 @@ from tidegauge.spool.store import Entry, Spool
 
 #: Packets of a transfer handed to the broker at a time. An alarm waits behind this many at most.
 PACKETS_IN_FLIGHT = 2
+#: Bytes a second that are assumed until the link's speed is known: 1 Mbit/s.
+UNKNOWN_SPEED = 125_000.0
 #: Bundles looked at in advance.
 QUEUED = 8
 #: Seconds after which a refused bundle is offered again: the collector may have been reconfigured.
 REFUSED_AGAIN = 6 * 3600.0
-#: A connection that lasted this long starts the back-off anew, seconds.
-STEADY = 30.0
 FAREWELL = 2.0
+#: A broker that has answered nothing for so many keep-alives is gone: it answers a ping in each.
+PATIENCE = 2.5
+#: Seconds between two looks at hours and budget.
+HOLDS_PERIOD = 1.0
 #: Connection numbers of one run of the agent; a later run's are all larger.
 RUN = 1 << 20
 
@@ -46,17 +57,30 @@ class Uplink:
     """
 
     def __init__(
-        self, config: LinkConfig, device: str, spool: Spool, session: int, log: logging.Logger | None = None
+        self,
+        config: LinkConfig,
+        device: str,
+        spool: Spool,
+        session: int,
+        log: logging.Logger | None = None,
+        account: Path | None = None,
     ) -> None:
+        """`account`: file with what the link has cost today, kept over restarts; None forgets it with the process."""
         self.state = UplinkState()
+        #: Takes a command, as it came, from whoever may publish at the broker.
+        self.on_command: Callable[[bytes], None] | None = None
         #: Makes the status anew whenever it is sent, so that a repeated one says how the board is at that moment.
         self.fresh_status: Callable[[], Status] | None = None
         self._config, self._device, self._spool = config, device, spool
         self._log = log or logging.getLogger(__name__)
+        self._account, self._governor = account, Governor(config, account)
+        self._holds_at = self._paced_until = 0.0
         self._rng = Random()
+        self._reconnect = Reconnect(self._rng)
         self._session = session * RUN
         limits = SenderLimits(config.chunk_bytes, config.window_chunks, config.answer_timeout)
         self._sender = Sender(device, limits, self._rng)
+        self._sender.link_speed(UNKNOWN_SPEED)
         self._outbox = Outbox(self.state)
         self._outbox.put_status(Status(state="online", session=0))
         self._actions: deque[Publish | SendChunk] = deque()
@@ -69,7 +93,6 @@ class Uplink:
         self._status_at = 0.0
         self._wake = asyncio.Event()
         self._packets = 0
-        self._trouble: str | None = ""
 
     def set_status(self, status: Status) -> None:
         """The retained status; only the newest is sent. `session` is filled in here."""
@@ -79,6 +102,11 @@ class Uplink:
     def publish_alarm(self, change: AlarmChange) -> None:
         """Send at once, ahead of everything else; kept until the broker has taken it."""
         self._outbox.put_alarm(change)
+        self._wake.set()
+
+    def publish_answer(self, answer: bytes) -> None:
+        """The answer to a command, as `command_wire.sign_answer` made it; kept until the broker has taken it."""
+        self._outbox.put_answer(answer)
         self._wake.set()
 
     def publish_result(self, result: Result) -> None:
@@ -91,18 +119,30 @@ class Uplink:
         self._look = True
         self._wake.set()
 
+    async def pull(self, bundle: str) -> None:
+        """Send a bundle before all others, whatever the hour. Raises TidegaugeError where the spool has none such."""
+        pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.pending)}
+        if bundle not in pending:
+            held = f"it holds {', '.join(sorted(pending)[:8])}" if pending else "it is empty"
+            raise TidegaugeError(f"there is no bundle {bundle} in the spool", held)
+        self._refused_until.pop(bundle, None)
+        if bundle not in self._sender.keys:
+            await self._queue(pending[bundle])
+        self._take(self._sender.prefer(bundle, monotonic()))
+
     async def run(self) -> None:
         """Connect, serve, reconnect with back-off, until cancelled; then say "stopped"."""
-        failures = 0
         while True:
+            config = self._config
+            pause = self._reconnect.pause(config.backoff_first, config.backoff_most, config.connect_jitter)
+            await asyncio.sleep(pause)
             began = monotonic()
             try:
                 await self._connection()
             except* LinkError as group:
-                self._note(_first(group))
-            failures = 0 if monotonic() - began > STEADY else failures + 1
-            bound = min(self._config.backoff_most, self._config.backoff_first * 2.0 ** min(failures - 1, 16))
-            await asyncio.sleep(self._rng.uniform(0.0, bound))
+                error = first_of(group)
+                self.state.fails(error, self._log)
+            self._reconnect.ended(monotonic() - began)
 
     async def _connection(self) -> None:
         self._session += 1
@@ -114,7 +154,7 @@ class Uplink:
                 await self._farewell(connection)
                 raise
             finally:
-                self.state.connected = False
+                self.state.heard = None
                 self._outbox.disconnected()
                 self._sender.disconnected()
                 self._actions.clear()
@@ -122,14 +162,18 @@ class Uplink:
 
     async def _serve(self, connection: Connection) -> None:
         await connection.subscribe(response_topic(self._device))
+        await self._hear_commands(connection)
         await self._send_status(connection)
-        self._note(None)
-        self.state.connected = True
+        self.state.works()
+        self._log.info("connected to the broker %s:%d", self._config.host, self._config.port)
+        self.state.patience = PATIENCE * self._config.keepalive
+        self.state.heard = lambda: connection.answered
         self.state.connections += 1
         self._look = True
         self._take(self._sender.connected(connection.max_packet, monotonic()))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(connection))
+            group.create_task(connection.watch(self.state.patience))
             while True:
                 self._wake.clear()
                 if not await self._step(connection, group):
@@ -137,20 +181,29 @@ class Uplink:
                         async with asyncio.timeout(self._idle()):
                             await self._wake.wait()
 
+    async def _hear_commands(self, connection: Connection) -> None:
+        """Without them a board still does its work: a broker that forbids the topic is told of, and used."""
+        try:
+            await connection.subscribe(command_topic(self._device))
+        except SubscribeRefused as error:
+            self.state.denies(error, self._log)
+
     async def _step(self, connection: Connection, group: asyncio.TaskGroup) -> bool:
         """Do the most urgent thing; False where there is none."""
         now = monotonic()
         outbox = self._outbox
+        if now >= self._holds_at:
+            self._holds_at = now + HOLDS_PERIOD
+            self._take(self._sender.hold(*self._governor.holds(), now))
         if outbox.alarms:
-            change = outbox.alarms[0]
-            await self._publish(connection, "alarm", change)
-            if outbox.alarms and outbox.alarms[0] is change:
-                outbox.alarms.popleft()
+            await self._send_first(connection, "alarm", outbox.alarms)
         elif outbox.status_due or now >= self._status_at:
             await self._send_status(connection)
+        elif outbox.answers:
+            await self._send_first(connection, ANSWER, outbox.answers)
         elif outbox.results:
-            await self._publish(connection, "result", outbox.results.popleft(), qos=0)
-        elif self._actions and self._packets < PACKETS_IN_FLIGHT:
+            await self._send_first(connection, "result", outbox.results, qos=0)
+        elif self._actions and self._packets < PACKETS_IN_FLIGHT and self._may_go(now):
             self._packets += 1
             group.create_task(self._transmit(connection, self._actions.popleft()))
             await asyncio.sleep(0)  # it reaches the socket before the next one is looked for
@@ -167,13 +220,26 @@ class Uplink:
             return False
         return True
 
+    def _may_go(self, now: float) -> bool:
+        """Whether the rate limit lets the next packet go."""
+        action = self._actions[0]
+        self._paced_until = now + (self._governor.pause(action.length) if isinstance(action, SendChunk) else 0.0)
+        return self._paced_until <= now
+
     def _idle(self) -> float:
         """Seconds until something is due by time alone."""
         due = [self._status_at, *([self._until] if self._until else [])]
+        if self._actions and self._packets < PACKETS_IN_FLIGHT:
+            due.append(self._paced_until)
         return max(0.0, min(due) - monotonic())
 
     async def _listen(self, connection: Connection) -> None:
-        async for _, payload in connection.messages():
+        commands = command_topic(self._device)
+        async for at, payload in connection.messages():
+            if at == commands:
+                if self.on_command is not None:
+                    self.on_command(payload)
+                continue
             try:
                 response: FileResponse = decode(FileResponse, payload)
             except msgspec.DecodeError as error:
@@ -198,11 +264,16 @@ class Uplink:
         if entry is None or item is None:
             return  # given up meanwhile
         path = file_path(entry.path, item, action.file_id)
+        blob = action.file_id != item.head.file_id
         try:
+            if blob and not await asyncio.to_thread(self._governor.spend, action.length):
+                self._holds_at = 0.0  # the day's budget is spent: the sender is told at the next step
+                return
             data, sha256 = await asyncio.to_thread(read_chunk, path, action.offset, action.length)
         except (BundleError, OSError) as error:
             await self._unreadable(action.key, error)
             return
+        self._governor.sent(len(data))
         began = monotonic()
         if await self._deliver(connection, chunk_topic(self._device, action.file_id, action.offset, sha256), data):
             self.state.bytes_sent += len(data)
@@ -223,7 +294,7 @@ class Uplink:
             await connection.publish(at, payload, qos=qos, retain=retain)
         except PublishRefused as error:
             self.state.publishes["refused"] += 1
-            self._log.error("%s", error)
+            self.state.denies(error, self._log)
             return False
         except LinkError:
             self.state.publishes["lost"] += 1
@@ -231,8 +302,13 @@ class Uplink:
         self.state.publishes["ok"] += 1
         return True
 
-    async def _publish(self, connection: Connection, leaf: str, message: msgspec.Struct, qos: int = 1) -> None:
-        await self._deliver(connection, topic(self._device, leaf), encode(message), qos)
+    async def _send_first(self, connection: Connection, leaf: str, queue: deque[Any], qos: int = 1) -> None:
+        """Publish the first of a queue; it leaves it when the broker has taken it."""
+        first = queue[0]
+        payload = first if isinstance(first, bytes) else encode(first)
+        await self._deliver(connection, topic(self._device, leaf), payload, qos)
+        if queue and queue[0] is first:
+            queue.popleft()
 
     async def _send_status(self, connection: Connection) -> None:
         self._outbox.status_due = False
@@ -295,31 +371,13 @@ class Uplink:
                 break
             if key in self._sender.keys or key in self._finished or self._refused_until.get(key, 0.0) > now:
                 continue
-            try:
-                item = await asyncio.to_thread(outgoing, entry)
-            except BundleError as error:
-                await self._unreadable(key, error)
-                continue
-            self._entries[key], self._items[key] = entry, item
-            self._take(self._sender.add(item, monotonic()))
+            await self._queue(entry)
 
-    def _note(self, error: LinkError | None) -> None:
-        """One line a change, however often it is tried."""
-        text = None if error is None else f"{type(error).__name__}: {error.problem}"
-        if text == self._trouble:
+    async def _queue(self, entry: Entry) -> None:
+        try:
+            item = await asyncio.to_thread(outgoing, entry)
+        except BundleError as error:
+            await self._unreadable(entry.id, error)
             return
-        self._trouble = text
-        self.state.error = "" if error is None else str(error)
-        if error is None:
-            self._log.info("connected to the broker %s:%d", self._config.host, self._config.port)
-        else:
-            self._log.warning("no link: %s", error)
-
-
-def _first(group: BaseExceptionGroup[LinkError]) -> LinkError:
-    """Any of the errors of a lost connection; they are one fault."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, LinkError)
-    return error
+        self._entries[entry.id], self._items[entry.id] = entry, item
+        self._take(self._sender.add(item, monotonic()))

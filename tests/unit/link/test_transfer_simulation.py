@@ -370,4 +370,4 @@ def test_a_slow_link_gets_smaller_chunks_from_the_next_file_on() -> None:
         lengths.append({action.length for action in out if isinstance(action, SendChunk)} - {10**6 % (256 * 1024)})
         sender.link_speed(20_000.0)
         sender.remove(f"file-{number}", 0.0)
-    assert lengths == [{256 * 1024}, {10_000}]
+    assert lengths == [{256 * 1024}, {5_000}]

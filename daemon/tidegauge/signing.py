@@ -1,0 +1,124 @@
+"""Ed25519 keys (RFC 8032) of boards and operators: a file of their own, and signatures that say what they are for.
+
+What is signed begins with a line that names its use, so that a signature of one use is none of another. A key is known
+by its public half, 64 hexadecimal digits: it is short enough to be compared by eye and to stand in a configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Protocol
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from msgspec import Meta
+
+from tidegauge.errors import TidegaugeError
+from tidegauge.files import sync_folder
+
+PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+#: A private key's file is some 120 bytes.
+_MAX_FILE = 4096
+
+
+class Use(Enum):
+    """What a signature is for; the value is the first line of what is signed."""
+
+    MANIFEST = b"tidegauge manifest v1\n"
+    COMMAND = b"tidegauge command v1\n"
+    ANSWER = b"tidegauge command answer v1\n"
+
+
+class KeyUnusable(TidegaugeError):
+    """A key that can't be used."""
+
+
+class KeyProvider(Protocol):
+    """Whoever holds a private key: a file, or a secure element that never gives it away."""
+
+    @property
+    def public(self) -> str:
+        """The public half, 64 hexadecimal digits."""
+
+    def sign(self, use: Use, data: bytes) -> bytes:
+        """Signature of 64 bytes over the use and `data`."""
+
+
+class FileKey:
+    """A private key in a PEM file (PKCS #8) that only its owner may read."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw().hex()
+
+    def sign(self, use: Use, data: bytes) -> bytes:
+        return self._key.sign(use.value + data)
+
+
+def load(path: Path) -> FileKey:
+    """Read a private key. Raises KeyUnusable where it isn't one, or where others than its owner may read it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_MAX_FILE)
+    except OSError as error:
+        raise KeyUnusable(
+            f"the key {path} can't be read ({error.strerror})", "check its path, owner and mode"
+        ) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyUnusable(f"the key {path} may be read or written by others than its owner", f"chmod 600 {path}")
+    try:
+        key = load_pem_private_key(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeyUnusable(
+            f"{path} holds no private key that can be read", "make one by `tidegauge keys new`"
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyUnusable(f"the key {path} is not of the kind Ed25519", "make one by `tidegauge keys new`")
+    return FileKey(key)
+
+
+def create(path: Path) -> FileKey:
+    """Make a key in a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
+    key = Ed25519PrivateKey.generate()
+    data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.unlink(missing_ok=True)
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(beside, path)  # unlike a rename, it never takes the place of another key
+        beside.unlink()
+        sync_folder(path.parent)
+    except FileExistsError as error:
+        beside.unlink(missing_ok=True)
+        raise KeyUnusable(f"{path} exists already", "give another path: a key is never replaced") from error
+    except OSError as error:
+        raise KeyUnusable(
+            f"the key {path} can't be written ({error.strerror})", "check the folder and its disk"
+        ) from error
+    return FileKey(key)
+
+
+def verify(public: str, use: Use, signature: bytes, data: bytes) -> bool:
+    """Whether `signature` is that of `data` for this use by the key. A key that is none has signed nothing."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(signature, use.value + data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
