@@ -55,7 +55,10 @@ SAMPLE_RESULTS = (
 #: Measured samples that feed no paired detector: a faulty camera, light between two contexts, a context that still
 #: collects its reference, a reference that is itself at fault.
 HELD_OUT = ("camera", "light_changing", "uncommissioned", "reference")
+#: Streams whose evidence is exported; of further ones `tidegauge status` and alarms tell it: series are bounded.
 STREAMS = ("loss", "nmse")
+#: Ends of the interval of the distance from acceptance.
+BOUNDS = ("low", "high")
 LIGHT_CONTEXTS = ("day", "low_light", "infrared")
 #: `hung` in a run, `create_hung` and `first_run_hung` before; `create_failed`: no session; `failed`: a run did;
 #: `not_offloaded`: the CPU ran it; `exited`: crash; `capture`: stopped in order; `stop_hung`: not even that.
@@ -97,7 +100,7 @@ CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
 
 #: Frame budgets of 30 and 20 pictures a second are edges.
-LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.2, 0.5)
+LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
 #: Few buckets where their edges decide nothing: an agent with two models exports 300 series at most.
 SHADOW_BUCKETS = (0.1, 1, 10)
 LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -245,6 +248,12 @@ class AgentMetrics:
             "Change of the mean loss since acceptance at the newest paired alarm, by term.",
             "model",
             "term",
+        )
+        self.distance = self._gauge(
+            "drift_loss_distance_ratio",
+            "Mean loss of the last day less acceptance's: ends of its interval; none while too few losses are known.",
+            "model",
+            "bound",
         )
         self.known_answer = self._counter(
             "known_answer_checks_total", "Known-answer checks, by side and result.", "model", "side", "result"

@@ -7,6 +7,7 @@ then has a reference of its own; the others go on collecting while the agent wat
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import msgspec
 
@@ -15,7 +16,8 @@ from tidegauge.agent.contexts import split
 from tidegauge.agent.reference import InputReference, from_samples
 from tidegauge.agent.samples import Belongs, Journal, Sample
 from tidegauge.clocks import Monotonic
-from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected
+from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected, kind_limit
+from tidegauge.detectors.noise import Noise, noise
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,11 @@ class Frozen(msgspec.Struct, frozen=True):
     contexts: dict[str, Accepted]
     inputs: InputReference
     samples: tuple[Sample, ...]
+
+    def noise(self) -> dict[str, Noise]:
+        """How far each output of the healthy device is from the reference's."""
+        names = sorted({name for each in self.samples for name in each.errors})
+        return {name: noise([each.errors[name] for each in self.samples if name in each.errors]) for name in names}
 
 
 class AcceptanceRun:
@@ -108,7 +115,9 @@ class AcceptanceRun:
 
     def _freeze(self, accepted: Accepted, contexts: dict[str, Accepted]) -> Frozen:
         assert self._belongs is not None  # `restore` comes first
-        return Frozen(accepted, contexts, from_samples(self._belongs, self._samples), tuple(self._samples))
+        limit = partial(kind_limit, self._rules, accepted)
+        inputs = from_samples(self._belongs, self._samples, limit)
+        return Frozen(accepted, contexts, inputs, tuple(self._samples))
 
 
 def rules(config: AgentConfig) -> AcceptanceRules:

@@ -20,7 +20,7 @@ from tidegauge.metrics import CAUSES, AgentMetrics
 log = logging.getLogger(__name__)
 
 #: Detectors whose alarms are exported one by one: an agent's series are bounded. `drift_alarm` has them all by cause.
-MOST_SHOWN = 8
+MOST_SHOWN = 4
 
 
 class AlarmBook:

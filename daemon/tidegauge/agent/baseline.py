@@ -10,6 +10,8 @@ from tidegauge.agent.state import VERSION as STATE_VERSION
 from tidegauge.agent.state import AgentState, Golden
 from tidegauge.clocks import Stamp
 from tidegauge.detectors.acceptance import Accepted, difference
+from tidegauge.detectors.exceedance import LEAST_NMSE
+from tidegauge.detectors.noise import Noise
 from tidegauge.errors import TidegaugeError
 
 VERSION = 1
@@ -20,7 +22,8 @@ class Baseline(msgspec.Struct, frozen=True):
 
     `contexts`: the reference of each light context that is tested; others collect. `golden`: digests of known answers;
     `coverage`: share of each tensor's range during acceptance that the golden set spans. `gap`: mean seconds between
-    samples on that board with its CPU budget, 0 where it was not told.
+    samples on that board with its CPU budget, 0 where it was not told. `noise`: how far each output of the healthy
+    device is from the reference's.
     """
 
     version: int
@@ -34,12 +37,14 @@ class Baseline(msgspec.Struct, frozen=True):
     runtime: dict[str, str] = {}
     coverage: dict[str, float] = {}
     gap: float = 0.0
+    noise: dict[str, Noise] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """`difference`: of the mean losses, new minus old; `low`, `high`: it lies between them with 90 % confidence.
 
-    `same_answers`: by golden tensor that both know, whether the device's answer is the same bits.
+    `same_answers`: by golden tensor that both know, whether the device's answer is the same bits. `noise`: by output
+    that both know, how many times the old median NMSE the new one is, None where one of them has none.
     """
 
     difference: float
@@ -49,6 +54,7 @@ class Comparison(msgspec.Struct, frozen=True):
     same_artifacts: bool
     same_model: bool
     same_answers: dict[str, bool]
+    noise: dict[str, float | None] = {}
 
 
 def from_state(folder: Path, device: str = "") -> Baseline:
@@ -78,6 +84,7 @@ def from_state(folder: Path, device: str = "") -> Baseline:
         state.runtime,
         state.coverage,
         state.gap,
+        state.noise,
     )
 
 
@@ -106,6 +113,13 @@ def compare(old: Baseline, new: Baseline) -> Comparison:
         for golden in new.golden
         if golden.sha256 in known
     }
-    return Comparison(
-        found.mean, found.low, found.high, verdict, old.artifacts == new.artifacts, old.model == new.model, same
-    )
+    louder = {name: _louder(old.noise[name], new.noise[name]) for name in sorted(old.noise.keys() & new.noise.keys())}
+    alike = (old.artifacts == new.artifacts, old.model == new.model)
+    return Comparison(found.mean, found.low, found.high, verdict, *alike, same, louder)
+
+
+def _louder(old: Noise, new: Noise) -> float | None:
+    """Equal sides have an NMSE of zero, of which nothing is a multiple: it counts as what is just told apart."""
+    if old.nmse is None or new.nmse is None:
+        return None
+    return max(new.nmse[0], LEAST_NMSE) / max(old.nmse[0], LEAST_NMSE)

@@ -67,13 +67,13 @@ class Context:
             self.failed = outcome.reason
         return outcome
 
-    def update(self, sample: Sample) -> list[Alarm]:
-        """Feed the detectors of a context that is tested."""
+    def update(self, sample: Sample, limit: float | None = None) -> list[Alarm]:
+        """Feed the detectors of a context that is tested. `limit`: m0 of the sample's kind of input, if it has one."""
         assert self.streams is not None  # the caller has asked
         self._losses.append(sample.loss)
         if len(self._losses) >= AGAIN and self.streams.taken % AGAIN == 0:
             self.correlation_time = correlation_time(self._losses)
-        alarms = self.streams.update(sample.loss, sample.nmse)
+        alarms = self.streams.update(sample.loss, sample.nmse, limit)
         for name, block in self.streams.grown:
             log.warning(
                 "%s: the %s is stickier than acceptance saw; an observation is now %d samples long",
@@ -120,11 +120,11 @@ class Contexts:
     def testable(self, context: str) -> bool:
         return self._of(context).streams is not None
 
-    def update(self, sample: Sample) -> list[Alarm]:
-        """One sample, of its context. A context that can't be accepted is an alarm, too."""
+    def update(self, sample: Sample, limit: float | None = None) -> list[Alarm]:
+        """One sample, of its context. A context that can't be accepted is an alarm, too. `limit` as in `Context`."""
         context = self._of(sample.context)
         if context.streams is not None:
-            alarms = context.update(sample)
+            alarms = context.update(sample, limit)
             self.changed = context.streams.changed
             return [_named(alarm, context.name) for alarm in alarms]
         outcome = context.collect(sample)

@@ -63,6 +63,12 @@ class InputWatch:
                 self._drifted[sample.context] = alarm
         return judged, alarm
 
+    def limit(self, sample: Sample) -> float | None:
+        """m0 of the sample's kind of input; None for a kind that acceptance never saw."""
+        if self._reference is None:
+            return None
+        return self._reference.limits.get(self._reference.kind_of(sample.context, sample.features))
+
     @property
     def drifted(self) -> Alarm | None:
         """A context's warning that its latest window gave, while there is one."""

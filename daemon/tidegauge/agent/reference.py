@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,7 +41,7 @@ SOMETIMES = frozenset({"confidence"})
 class InputReference(msgspec.Struct, frozen=True):
     """`features`: by context and feature. `ranges`: least and most by feature, over all contexts. `light`: tertiles
     of luma by context. `camera`: by context, where enough frames were looked at. `kinds`: `kind_of` → samples, mean
-    loss.
+    loss. `limits`: m0 of each kind.
     """
 
     version: int
@@ -51,6 +51,7 @@ class InputReference(msgspec.Struct, frozen=True):
     light: dict[str, tuple[float, ...]]
     camera: dict[str, CameraReference]
     kinds: dict[str, Bin]
+    limits: dict[str, float] = {}
 
     def outside(self, features: Mapping[str, float]) -> bool:
         """Whether acceptance saw nothing like it: a feature is well beyond its range."""
@@ -67,8 +68,10 @@ class InputReference(msgspec.Struct, frozen=True):
         return _kind(context, features, self.light.get(context, ()))
 
 
-def from_samples(belongs: Belongs, samples: Sequence[Sample]) -> InputReference:
-    """Raises ValueError for no samples."""
+def from_samples(
+    belongs: Belongs, samples: Sequence[Sample], limit: Callable[[Sequence[float]], float] | None = None
+) -> InputReference:
+    """`limit`: m0 of losses of one kind, in the order in which they came. Raises ValueError for no samples."""
     if not samples:
         raise ValueError("no samples to take a reference of the inputs from")
     contexts: dict[str, list[Sample]] = defaultdict(list)
@@ -80,6 +83,9 @@ def from_samples(belongs: Belongs, samples: Sequence[Sample]) -> InputReference:
         for context, seen in contexts.items()
         if "luma" in names
     }
+    losses: dict[str, list[float]] = defaultdict(list)
+    for each in samples:
+        losses[_kind(each.context, each.features, light.get(each.context, ()))].append(each.loss)
     return InputReference(
         VERSION,
         belongs,
@@ -90,7 +96,8 @@ def from_samples(belongs: Belongs, samples: Sequence[Sample]) -> InputReference:
         {name: _range(each.features[name] for each in samples) for name in sorted(names)},
         light,
         {context: view for context, seen in contexts.items() if (view := _view(seen)) is not None},
-        bins((_kind(each.context, each.features, light.get(each.context, ())), each.loss) for each in samples),
+        {kind: Bin(len(seen), sum(seen) / len(seen)) for kind, seen in losses.items()},
+        {} if limit is None else {kind: limit(seen) for kind, seen in losses.items()},
     )
 
 

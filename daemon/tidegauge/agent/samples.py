@@ -32,6 +32,7 @@ class Sample(msgspec.Struct, frozen=True):
     `settled`: the light was not changing. `features`: statistics of the input, and what the reference found in it
     (`count`, `confidence`), as far as its output tells. `look`: of the camera's frame. `ranges`:
     least and most of inputs and of the reference's outputs, by tensor. `cpu_seconds`: what measuring it cost.
+    `errors`: NMSE and largest difference in steps of each output, None where undefined.
     """
 
     loss: float
@@ -43,6 +44,7 @@ class Sample(msgspec.Struct, frozen=True):
     look: FrameLook | None = None
     ranges: dict[str, tuple[float, float]] = {}
     cpu_seconds: float = 0.0
+    errors: dict[str, tuple[float | None, float | None]] = {}
 
 
 def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
@@ -64,6 +66,7 @@ def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
         scene.look,
         measured.ranges,
         measured.cpu_seconds,
+        {each.output: (each.nmse, each.max_steps) for each in measured.errors},
     )
 
 

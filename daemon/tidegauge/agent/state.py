@@ -17,6 +17,7 @@ from tidegauge.agent.limits import Taken
 from tidegauge.agent.streams import StreamsState
 from tidegauge.clocks import Stamp, wall
 from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.noise import Noise
 from tidegauge.detectors.windows import DriftState
 from tidegauge.files import write_durably
 
@@ -93,8 +94,9 @@ class AgentState(msgspec.Struct, frozen=True):
     they cost then, `contexts` that of each light context which has one. `previous`: the
     reference before a change, to compare the new one with; `change`: what changed. `watching`: evidence by context,
     `inputs`: windows of input drift by context. `coverage`: share of the range that a tensor had during acceptance
-    which the golden set spans, by tensor. `deterministic`: whether the device repeats its bits, as acceptance
-    found it, None before it was asked. `candidates`: for the golden set, while acceptance runs.
+    which the golden set spans, by tensor. `noise`: of each output of the healthy device. `deterministic`: whether the
+    device repeats its bits, as acceptance found it, None before it was asked. `candidates`: for the golden set, while
+    acceptance runs.
 
     `restarts`: replaced generations of the pipeline worker, for the bound a day. `latency`: median seconds of a device
     run, as at first. `capturing`: id of a capture under way, empty for none.
@@ -113,6 +115,7 @@ class AgentState(msgspec.Struct, frozen=True):
     change: str = ""
     golden: tuple[Golden, ...] = ()
     coverage: dict[str, float] = {}
+    noise: dict[str, Noise] = {}
     deterministic: bool | None = None
     candidates: tuple[Candidate, ...] = ()
     watching: dict[str, StreamsState] = {}

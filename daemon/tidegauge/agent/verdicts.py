@@ -13,6 +13,7 @@ from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.inputs import InputWatch
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
+from tidegauge.agent.streams import LOSS, LOSS_BY_KIND, NMSE
 from tidegauge.agent.suspicion import Suspicion
 from tidegauge.attribution import (
     CHANGE,
@@ -33,8 +34,9 @@ from tidegauge.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
-#: Detectors that compare device and reference on live inputs.
-PAIRED = frozenset({"loss", "nmse", "acceptance"})
+#: Detectors that compare device and reference on live inputs, those fed with samples first.
+STATISTICAL = frozenset({LOSS, NMSE, LOSS_BY_KIND})
+PAIRED = STATISTICAL | {"acceptance"}
 #: Pairs kept to choose the one to capture from: the worst of the newest.
 RECENT = 8
 
@@ -122,7 +124,7 @@ class Verdicts:
     ) -> tuple[Verdict, dict[str, float]]:
         """The verdict, and the decomposition's terms where the change of the loss was decomposed."""
         verdict = attribute(self._observables(suspects, golden, inputs))
-        found = inputs.decomposition() if any(each.detector in ("loss", "nmse") for each in suspects) else None
+        found = inputs.decomposition() if any(each.detector in STATISTICAL for each in suspects) else None
         verdict = resolve(verdict, found, repeats=None if replay is None else replay != "not_reproducible")
         shares = {} if found is None else terms(found)
         for name in TERMS[:3]:

@@ -14,8 +14,13 @@ from tidegauge.agent.state import StateStore
 from tidegauge.attribution import DATA
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import monotonic
+from tidegauge.detectors.acceptance import Accepted
 from tidegauge.detectors.alarm import Alarm
-from tidegauge.metrics import LIGHT_CONTEXTS, AgentMetrics
+from tidegauge.detectors.distance import Distance, DistanceFromAcceptance
+from tidegauge.metrics import BOUNDS, LIGHT_CONTEXTS, STREAMS, AgentMetrics
+
+#: Samples between two looks at the distance from acceptance.
+LOOK = 16
 
 
 class Watching:
@@ -27,6 +32,9 @@ class Watching:
         self._config, self._store, self._alarms = config, store, alarms
         self._scene, self._metrics = scene, metrics
         self._contexts: Contexts | None = None
+        self._distance: DistanceFromAcceptance | None = None
+        self.distance: Distance | None = None
+        self._samples = 0
         self.inputs = InputWatch(None, config.input_drift, monotonic())
 
     @property
@@ -38,6 +46,7 @@ class Watching:
         state = self._store.state
         if state.accepted is not None:
             self._contexts = Contexts(context_rules(self._config), state.contexts, state.watching)
+            self._measure_from(state.accepted)
             self._look_after(reference.load(self._store.folder, belongs))
             self._say_evidence(self._contexts)
 
@@ -45,11 +54,13 @@ class Watching:
         """A new reference, and no evidence."""
         self._contexts = Contexts(context_rules(self._config), frozen.contexts)
         self._contexts.collect(frozen.samples)
+        self._measure_from(frozen.accepted)
         self._look_after(frozen.inputs)
         self._say_evidence(self._contexts)
 
     def stop(self) -> None:
         self._contexts = None
+        self._measure_from(None)
         self._look_after(None)
 
     def clear(self) -> None:
@@ -72,7 +83,8 @@ class Watching:
             self._metrics.held_out.labels(self._metrics.model, why).inc()
         if why in ("light_changing", "reference"):
             return []
-        alarms = contexts.update(sample)
+        self._say_distance(sample.loss)
+        alarms = contexts.update(sample, self.inputs.limit(sample))
         self._say_evidence(contexts)
         if contexts.changed or judged:
             now = monotonic()
@@ -94,13 +106,33 @@ class Watching:
             return "reference"  # it can't accuse anybody while it is at fault itself
         return "" if contexts.testable(sample.context) else "uncommissioned"
 
+    def _measure_from(self, accepted: Accepted | None) -> None:
+        self._distance, self.distance, self._samples = None, None, 0
+        if accepted is not None:
+            self._distance = DistanceFromAcceptance(accepted)
+        self._metrics.distance.clear()
+
+    def _say_distance(self, loss: float) -> None:
+        """The mean loss of the last day against acceptance's; its interval is looked at every so many samples."""
+        assert self._distance is not None  # there is one wherever there are contexts
+        self._distance.update(monotonic(), loss)
+        self._samples += 1
+        if self._samples % LOOK:
+            return
+        self.distance = self._distance.found()
+        if self.distance is not None:
+            found = self.distance.difference
+            for bound, value in zip(BOUNDS, (found.low, found.high), strict=True):
+                self._metrics.distance.labels(self._metrics.model, bound).set(value)
+
     def _look_after(self, inputs: reference.InputReference | None) -> None:
         self._scene.references = {} if inputs is None else inputs.camera
         self.inputs = InputWatch(inputs, self._config.input_drift, monotonic(), self._store.state.inputs)
 
     def _say_evidence(self, contexts: Contexts) -> None:
         metrics = self._metrics
-        for name, (log_evidence, limit) in contexts.evidence().items():
+        evidence = contexts.evidence()
+        for name, (log_evidence, limit) in ((name, evidence[name]) for name in STREAMS if name in evidence):
             metrics.evidence.labels(metrics.model, name).set(log_evidence)
             metrics.evidence_limit.labels(metrics.model, name).set(limit)
         for context, status in contexts.status().items():

@@ -20,9 +20,14 @@ from tidegauge.agent.watch_config import InputDriftConfig
 from tidegauge.cli.running import json_option, state_folder, state_options
 from tidegauge.cli.status import false_alarms, found_after
 from tidegauge.configuration import load_toml
+from tidegauge.detectors.acceptance import samples_to_name
 from tidegauge.detectors.contexts import WORDS
+from tidegauge.detectors.noise import Noise
 from tidegauge.exitcodes import ExitCode
 from tidegauge.files import write_durably
+
+#: What an upgrade costs that people ask about: one answer in twenty.
+COST = 0.05
 
 
 @click.group("baseline")
@@ -72,6 +77,11 @@ def _table(baseline: Baseline, judged: tuple[str, ...], interval: float) -> Tabl
     table.add_row("correlation time", f"{accepted.correlation_time:.1f} samples of {accepted.gap:g} s")
     table.add_row("observation", f"{accepted.block} samples, alpha {accepted.alpha:.3g}")
     gap = baseline.gap or accepted.gap
+    needed = samples_to_name(accepted, COST)
+    table.add_row(
+        f"an upgrade that costs {COST:g}",
+        f"is named where either acceptance has {needed} samples, {needed * gap / 3600:.3g} h",
+    )
     for share, hours in hours_to_find(accepted, gap).items():
         table.add_row(f"{100 * float(share):.0f} % disagreement", found_after(hours, gap))
     for context, each in baseline.contexts.items():
@@ -88,7 +98,20 @@ def _table(baseline: Baseline, judged: tuple[str, ...], interval: float) -> Tabl
     if baseline.coverage:
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in baseline.coverage.items())
         table.add_row("they span", f"of the range during acceptance: {shares}")
+    for name, each_noise in baseline.noise.items():
+        table.add_row(f"noise of {name}", _noise(each_noise))
     return table
+
+
+def _noise(noise: Noise) -> str:
+    parts = [
+        f"{what} {found[0]:.3g} (median), {found[1]:.3g} (95 %)"
+        for what, found in (("NMSE", noise.nmse), ("largest difference in steps", noise.max_steps))
+        if found is not None
+    ]
+    if noise.undefined:
+        parts.append(f"no NMSE in {noise.undefined} of {noise.samples} samples")
+    return "; ".join(parts)
 
 
 def _golden(golden: Golden) -> str:
@@ -130,4 +153,7 @@ def _sentence(found: Comparison) -> str:
     if found.same_answers:
         same = sum(found.same_answers.values())
         lines.append(f"device's answers to {len(found.same_answers)} golden tensors that both know: {same} are equal")
+    louder = [f"{name} {times:.3g}" for name, times in found.noise.items() if times is not None]
+    if louder:
+        lines.append(f"noise of outputs, median NMSE as a multiple of the old one: {', '.join(louder)}")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,7 @@ from tidegauge.agent.samples import Belongs, Sample, sample_of
 from tidegauge.agent.watch_config import ContextsConfig, InputDriftConfig
 from tidegauge.attribution import Decomposition
 from tidegauge.clocks import Monotonic
-from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected
+from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected, kind_limit
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.evaluation.stack import WINDOW_INTERVAL, Frozen, Seen
 from tidegauge.pipeline.messages import LossMeasured
@@ -34,7 +35,8 @@ class AgentWatch:
     def update(self, now: float, seen: Seen) -> tuple[list[Alarm], Alarm | None]:
         sample = as_sample(self._output, seen)
         _, warning = self._inputs.update(Monotonic(now), sample)
-        return (self._contexts.update(sample) if sample.settled else []), warning
+        limit = self._inputs.limit(sample)
+        return (self._contexts.update(sample, limit) if sample.settled else []), warning
 
     @property
     def changed(self) -> bool:
@@ -60,7 +62,7 @@ def freeze(output: Output, rules: AcceptanceRules, seen: Sequence[Seen]) -> Froz
     contexts, why = split(of_context, samples)
     if why:
         return Rejected(why, {})
-    inputs = from_samples(Belongs("", "", {}), samples)
+    inputs = from_samples(Belongs("", "", {}), samples, partial(kind_limit, rules, outcome))
     return Frozen(outcome, inputs.camera, inputs.features, lambda: AgentWatch(output, of_context, contexts, inputs))
 
 

@@ -6,8 +6,8 @@ tensor that is far off, or a loss above the limit ends acceptance as `Rejected`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import isfinite
+from collections.abc import Iterable, Sequence
+from math import ceil, hypot, isfinite, sqrt
 
 import msgspec
 
@@ -55,7 +55,8 @@ class Accepted(msgspec.Struct, frozen=True):
 
     `m0`, `alpha`, `block` are what the loss's detector runs with, `exceedance_m0` is the m0 of the NMSE stream, whose
     samples exceed `nmse_quantile`. `correlation_time` in samples is the best estimate, the block is chosen with
-    caution (`longest_correlation_time`), long enough for both streams. `gap` in seconds.
+    caution (`longest_correlation_time`), long enough for both streams. `gap` in seconds. `worth`: independent samples
+    that the bounds of the mean are taken from, 0 where it was not noted.
     """
 
     m0: float
@@ -69,6 +70,7 @@ class Accepted(msgspec.Struct, frozen=True):
     alpha: float
     samples: int
     gap: float
+    worth: int = 0
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -196,6 +198,7 @@ class Acceptance:
             alpha=rules.alpha or alpha_for(block, rules.gap, rules.false_alarms_per_year),
             samples=count,
             gap=rules.gap,
+            worth=len(groups),
         )
 
     def _scenes_stay(self) -> float:
@@ -222,9 +225,18 @@ class Acceptance:
         )
 
 
+def kind_limit(rules: AcceptanceRules, accepted: Accepted, losses: Sequence[float]) -> float:
+    """m0 of one kind of input: as that of all samples, from the losses of this kind in the order in which they came.
+
+    A kind with few samples has a wide bound, and its limit is high. Raises ValueError for no losses.
+    """
+    groups = group_means(losses, accepted.samples / max(1, accepted.worth) - 1)
+    return min(1.0, max(upper_bound(groups) + rules.tolerance, rules.minimum))
+
+
 class Difference(msgspec.Struct, frozen=True):
-    """Of two mean losses, new minus old. It lies between `low` and `high` with 90 % confidence: each bound of either
-    mean holds with 95 %."""
+    """Of two mean losses, new minus old. It lies between `low` and `high` with 90 % confidence: each of them holds with
+    95 %."""
 
     mean: float
     low: float
@@ -237,8 +249,33 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(previous: Accepted, new: Accepted) -> Difference:
-    """How much worse `new` is. Positive: worse."""
-    return Difference(new.mean - previous.mean, new.lower95 - previous.upper95, new.upper95 - previous.lower95)
+    """How much worse `new` is. Positive: worse.
+
+    From the bounds of either mean, by the method of variance estimates recovery: G. Y. Zou, A. Donner, "Construction of
+    confidence limits about effect measures: a general approach", Statistics in Medicine 27, 2008. The two means come
+    from different samples, so their errors add up as squares; differences of bounds would be wider than they say.
+    """
+    mean = new.mean - previous.mean
+    low = hypot(new.mean - new.lower95, previous.upper95 - previous.mean)
+    high = hypot(new.upper95 - new.mean, previous.mean - previous.lower95)
+    return Difference(mean, mean - low, mean + high)
+
+
+def samples_to_name(accepted: Accepted, cost: float) -> int:
+    """Samples that the acceptance before a change and the one after it need, so that a change that costs `cost` of loss
+    is named in 95 of 100 cases. Raises ValueError for a cost outside (0, 1].
+
+    From the half-width of this acceptance's interval, which shrinks with the square root of the samples. A change is
+    named when what was measured is above the interval's half-width; what is measured scatters by no more than that.
+    After the change, losses are taken to vary as much more than before as losses of 0 and 1 of these means do.
+    """
+    if not 0 < cost <= 1:
+        raise ValueError(f"a cost of {cost}")
+    after = min(accepted.mean + cost, 0.5)
+    before = max(accepted.mean, 1 / accepted.samples)
+    wider = max(1.0, after * (1 - after) / (before * (1 - before)))
+    width = (accepted.upper95 - accepted.mean) * sqrt(1 + wider)
+    return ceil(accepted.samples * (2 * width / cost) ** 2)
 
 
 def worse_than(previous: Accepted, new: Accepted, change: str = "the change") -> Alarm | None:

@@ -3,7 +3,8 @@
 Null hypothesis: the mean of each observation, given the past, is at most `m0`. For 0 ≤ λ ≤ 1/m0 the bet
 e = 1 + λ(x − m0) then has a conditional mean of at most 1, so M ← (M + 1)·e has an expectation of at most t after t
 observations, and stopping at M ≥ 1/α gives a mean time to false alarm of at least 1/α. Neither distribution nor
-independence is assumed. A mean over several λ keeps the guarantee and adapts to the size of the change.
+independence is assumed. A mean over several λ keeps the guarantee and adapts to the size of the change. The limit may
+be another for each observation, as long as it is known before: bets are shares of 1/limit.
 
 Source: Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
 arXiv 2203.03532.
@@ -63,26 +64,34 @@ class BettingDetector:
         self.observations = 0
         self._log_wealth = [0.0] * BETS
 
-    def update(self, observation: float) -> Alarm | None:
-        """Take one observation; an alarm while the evidence is at the limit. Raises ValueError outside [0, 1]."""
+    def update(self, observation: float, limit: float | None = None) -> Alarm | None:
+        """Take one observation; an alarm while the evidence is at the limit. Raises ValueError outside [0, 1].
+
+        `limit`: of this observation's mean, in (0, 1], where it is not m0. It must not depend on the observation.
+        """
         if not 0 <= observation <= 1:
             raise ValueError(f"{self.name}: observation {observation} is not in [0, 1]")
         self.observations += 1
         excess = observation - self.m0
+        if limit is not None:
+            if not 0 < limit <= 1:
+                raise ValueError(f"{self.name}: a limit of {limit} is not in (0, 1]")
+            excess = (observation - limit) * self.m0 / limit  # in units in which the limit is m0
         self._log_wealth = [
             _log_add_one(wealth + log1p(bet * excess)) for bet, wealth in zip(self._bets, self._log_wealth, strict=True)
         ]
         if self.log_evidence < self.log_limit:
             return None
+        m0 = self.m0 if limit is None else limit
         return Alarm(
             detector=self.name,
             message=(
-                f"{self.name} has been above its limit {self.m0:.3f} for too long to be chance "
+                f"{self.name} has been above its limit {m0:.3f} for too long to be chance "
                 f"(newest observation {observation:.3f}, {self.observations} since the start)"
             ),
             evidence={
                 "observation": observation,
-                "m0": self.m0,
+                "m0": m0,
                 "log_evidence": self.log_evidence,
                 "log_limit": self.log_limit,
                 "observations": float(self.observations),

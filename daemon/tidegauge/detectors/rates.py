@@ -91,6 +91,7 @@ def stack_rates(
         ClassRate("known answer", "critical", 0.0),
         ClassRate("loss", "critical", false_alarms_per_year),
         ClassRate("nmse", "critical", false_alarms_per_year),
+        ClassRate("loss by kind", "critical", false_alarms_per_year),
         ClassRate("input drift", "warning", contexts * LEVEL * YEAR / interval),
     )
 

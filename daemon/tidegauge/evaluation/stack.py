@@ -39,7 +39,7 @@ RECENT = 8
 
 
 #: Detectors that compare device and reference on live inputs.
-PAIRED = frozenset({"loss", "nmse"})
+PAIRED = frozenset({"loss", "nmse", "loss_by_kind"})
 
 
 class Measured(NamedTuple):

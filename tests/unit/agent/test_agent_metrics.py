@@ -107,6 +107,8 @@ def everything(
     for name in known.STREAMS:
         metrics.evidence.labels(model, name).set(1)
         metrics.evidence_limit.labels(model, name).set(7)
+    for bound in known.BOUNDS:
+        metrics.distance.labels(model, bound).set(0)
     for name in outputs[: metrics.outputs_limit]:
         for end in ("low", "high"):
             metrics.saturated.labels(model, name, end).set(0)

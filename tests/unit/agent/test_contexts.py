@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from tidegauge.agent.contexts import Contexts, split
 from tidegauge.agent.samples import Sample
+from tidegauge.agent.streams import StreamsState
 from tidegauge.detectors.acceptance import AcceptanceRules, Accepted
 
 RULES = AcceptanceRules(samples=60, block=2, alpha=0.001, gap=1.0)
@@ -42,6 +44,24 @@ def test_night_has_its_own_limit_and_is_no_fault_by_day() -> None:
     found = [alarm for each in healthy(80, "day", 0.3, 3) for alarm in contexts.update(each)]
     assert found[0].detector == "loss"
     assert found[0].message.startswith("daylight: ")
+
+
+def test_a_device_worse_on_the_same_kinds_is_found_though_easier_inputs_hide_it_from_the_mean() -> None:
+    """Acceptance saw easy inputs (loss 0.01) and hard ones (0.2); now only easy ones come, at 0.08."""
+    mixed = [each for pair in zip(healthy(80, "day"), healthy(80, "day", 0.2, 1), strict=True) for each in pair]
+    found, _ = split(RULES, mixed)
+    contexts = Contexts(RULES, found)
+    alarms = [alarm for each in healthy(300, "day", 0.08, 2) for alarm in contexts.update(each, 0.04)]
+    assert {alarm.detector for alarm in alarms} == {"loss_by_kind"}
+    assert alarms[0].message.startswith("daylight: loss_by_kind has been above its limit 0.040")
+    contexts.clear()
+    hard = [alarm for each in healthy(300, "day", 0.2, 3) for alarm in contexts.update(each, 0.25)]
+    assert {alarm.detector for alarm in hard} == {"loss"}, "harder inputs are no fault of the device"
+    contexts.clear()
+    assert all(
+        alarm.detector != "loss_by_kind" for each in healthy(300, "day", 0.5, 4) for alarm in contexts.update(each)
+    )
+    assert contexts.evidence()["loss_by_kind"][0] == 0, "inputs of no known kind are not in it"
 
 
 def test_a_context_with_too_few_samples_collects_then_tests() -> None:
@@ -84,16 +104,19 @@ def test_samples_of_changing_light_belong_to_no_reference() -> None:
 def test_a_restart_changes_nothing_and_clearing_keeps_the_reference() -> None:
     whole, before = Contexts(RULES, accepted()), Contexts(RULES, accepted())
     stream = healthy(33, "day", 0.06, 7) + healthy(21, "infrared", 0.06, 8)
-    for each in stream:
-        whole.update(each)
-    for each in stream[:30]:
-        before.update(each)
-    after = Contexts(RULES, before.accepted(), before.states())
-    for each in stream[30:]:
-        after.update(each)
+    limits = [0.05, 0.2, None] * 18  # of the samples' kinds
+    for each, limit in zip(stream, limits, strict=True):
+        whole.update(each, limit)
+    for each, limit in zip(stream[:30], limits[:30], strict=True):
+        before.update(each, limit)
+    stored = msgspec.json.decode(msgspec.json.encode(before.states()), type=dict[str, StreamsState])
+    after = Contexts(RULES, before.accepted(), stored)
+    for each, limit in zip(stream[30:], limits[30:], strict=True):
+        after.update(each, limit)
     assert after.states() == whole.states()
     assert after.evidence() == whole.evidence()
     assert after.evidence()["loss"][0] > 0
+    assert after.evidence()["loss_by_kind"][0] > 0
     after.clear()
     assert after.evidence()["loss"][0] == 0
     assert after.accepted() == whole.accepted()

@@ -168,7 +168,7 @@ def test_a_fault_is_found_given_its_verdict_and_latched(accepted: Board) -> None
     accepted.samples(400)
     assert accepted.raised == []
     accepted.samples(60, 0.5)
-    assert accepted.sides.forced == 1
+    assert accepted.sides.forced >= 1
     accepted.round()
     accepted.round()
     [raised] = accepted.raised

@@ -214,7 +214,7 @@ def test_a_change_that_cost_accuracy_is_named_at_once(judged: Judged) -> None:
     raised = judged.one()
     assert raised.capture
     assert raised.evidence is not None
-    assert raised.cause.message.startswith("the upgrade (the artifacts) cost accuracy, 0.090 ± 0.040")
+    assert raised.cause.message.startswith("the upgrade (the artifacts) cost accuracy, 0.090 ± 0.028")
     assert "go back to what ran before" in raised.cause.message
 
 

@@ -12,6 +12,9 @@ from tidegauge.detectors.acceptance import (
     AcceptanceState,
     Accepted,
     Rejected,
+    difference,
+    kind_limit,
+    samples_to_name,
     worse_than,
 )
 from tidegauge.detectors.betting import BettingDetector
@@ -227,6 +230,45 @@ def test_a_new_acceptance_is_compared_with_the_last() -> None:
     alarm = worse_than(good, worse)
     assert alarm is not None
     assert alarm.evidence["mean_loss"] == worse.mean
+
+
+def test_errors_of_two_acceptances_add_up_as_squares() -> None:
+    before = Accepted(0.05, 0.02, 0.016, 0.023, 1e-4, 0.15, 1.0, 4, 0.001, 100, 1.0)
+    after = Accepted(0.1, 0.06, 0.056, 0.072, 1e-4, 0.15, 1.0, 4, 0.001, 100, 1.0)
+    found = difference(before, after)
+    assert (found.mean, found.low) == (pytest.approx(0.04), pytest.approx(0.035))
+    assert found.high == pytest.approx(0.04 + (0.012**2 + 0.004**2) ** 0.5)
+    back = difference(after, before)
+    assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.1])
+def test_an_acceptance_tells_how_long_it_takes_to_name_a_cost(cost: float) -> None:
+    """Losses of 0 and 1, the hardest of their mean: named nineteen times in twenty, and hardly ever without a cost."""
+    rng = np.random.default_rng(3)
+
+    def learned(mean: float, count: int) -> Accepted:
+        rules = AcceptanceRules(samples=count, independent=0, max_loss=1.0)
+        return accepted((rng.random(2 * count) < mean).astype(float), rules)
+
+    count = samples_to_name(learned(0.05, 1440), cost)
+    assert count < 1440 * 2 * 0.05 / cost
+    named = [worse_than(learned(0.05, count), learned(0.05 + cost, count)) is not None for _ in range(60)]
+    free = [worse_than(learned(0.05, count), learned(0.05, count)) is not None for _ in range(60)]
+    assert sum(named) >= 57
+    assert sum(free) <= 2
+    with pytest.raises(ValueError, match="cost"):
+        samples_to_name(learned(0.05, 200), 0.0)
+
+
+def test_a_kind_of_input_has_a_limit_of_its_own_samples() -> None:
+    rng = np.random.default_rng(4)
+    rules = AcceptanceRules(samples=400)
+    whole = accepted(rng.beta(0.4, 4, 400), rules)
+    easy, hard = rng.beta(0.4, 40, 300).tolist(), rng.beta(2, 8, 300).tolist()
+    assert kind_limit(rules, whole, easy) < whole.m0 < kind_limit(rules, whole, hard)
+    assert kind_limit(rules, whole, easy[:10]) > 2 * kind_limit(rules, whole, easy), "few samples prove little"
+    assert kind_limit(rules, whole, [0.0] * 3000) == rules.minimum
 
 
 def scenes(count: int, length: int, hard: int) -> tuple[list[float], list[float | None]]:

@@ -205,6 +205,41 @@ def test_an_alarm_says_what_and_why() -> None:
     assert "0.900" in alarms[0].message
 
 
+def test_a_limit_of_its_own_for_each_observation_keeps_the_promise() -> None:
+    """Kinds of input whose losses have means of 0.02 and 0.4: each at its limit, in runs and in turns."""
+    rng = np.random.default_rng(5)
+    runs = []
+    for _ in range(150):
+        detector, limit, count = BettingDetector("loss_by_kind", 0.05, 1e-2), 0.02, 0
+        while count < 400:
+            count += 1
+            limit = 0.42 - limit if rng.random() < 0.1 else limit
+            if detector.update(float(rng.random() < limit), limit) is not None:
+                break
+        runs.append(count)
+    assert np.mean(runs) >= 100
+
+
+def test_against_limits_of_their_own_easy_inputs_hide_nothing_and_hard_ones_are_no_fault() -> None:
+    rng = np.random.default_rng(6)
+    fixed, own = BettingDetector("loss", 0.1, 1e-4), BettingDetector("loss_by_kind", 0.1, 1e-4)
+    for _ in range(400):  # easy inputs only, on which the device is ten times as wrong as it was
+        loss = float(rng.random() < 0.08)
+        assert fixed.update(loss) is None
+        own.update(loss, 0.02)
+    assert own.log_evidence > own.log_limit > fixed.log_evidence
+    fixed.reset()
+    own.reset()
+    for _ in range(400):  # hard inputs only, as wrong as they always were
+        loss = float(rng.random() < 0.3)
+        fixed.update(loss)
+        assert own.update(loss, 0.35) is None
+    assert fixed.log_evidence > fixed.log_limit
+    for wrong in (0.0, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="limit"):
+            own.update(0.5, wrong)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=40), st.integers(0, 40))
 def test_a_restart_in_the_middle_changes_nothing(values: list[float], cut: int) -> None:

@@ -55,5 +55,5 @@ def test_what_is_within_the_limit_is_never_found() -> None:
 
 def test_the_whole_stack_has_its_rate_by_class() -> None:
     rates = stack_rates(1.0, contexts=3)
-    assert sum(each.per_year for each in rates if each.severity == "critical") == 2
+    assert sum(each.per_year for each in rates if each.severity == "critical") == 3
     assert sum(each.per_year for each in rates if each.severity == "warning") == pytest.approx(3)
