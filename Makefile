@@ -42,6 +42,10 @@ walkthrough: setup ## tell both stories and renew the pictures of docs/walkthrou
 bench-compare: setup ## speed and memory of the layer comparison, beside its peers; takes minutes and 3 GB of /tmp
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_compare.py $(ARGS)
 
+.PHONY: durability
+durability: setup ## power cuts at every step of 10,000 random histories of the spool (ARGS="--histories 100" for fewer)
+	@$(BIN)/tidegauge evaluate durability $(ARGS)
+
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from tidegauge.filesystem import REAL, FileSystem
 
 
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    REAL.sync_folder(folder)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes, disk: FileSystem = REAL) -> None:
     """Replace `path` as a whole or not at all."""
     beside = path.with_name(f".{path.name}.part")
-    with beside.open("wb") as file:
+    with disk.create(beside) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.rename(path)
-    sync_folder(path.parent)
+    disk.sync_file(beside)
+    disk.rename(beside, path)
+    disk.sync_folder(path.parent)

@@ -15,7 +15,8 @@ from tidegauge.bundles import layout
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.fingerprint import READ, Digest
 from tidegauge.bundles.manifest import Blob, Manifest, blobs_of
-from tidegauge.files import sync_folder, write_durably
+from tidegauge.files import write_durably
+from tidegauge.filesystem import REAL, FileSystem, make_folders
 
 Encoding = Literal["zstd", "raw"]
 
@@ -29,10 +30,10 @@ class BundleWriter:
     Equal content is stored once. Nothing is durable before `seal`. Raises OSError where the disk fails or is full.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, disk: FileSystem = REAL) -> None:
+        self._folder, self._disk = folder, disk
         self._parts = 0
-        layout.blobs_folder(folder).mkdir(parents=True, exist_ok=True)
+        make_folders(disk, layout.blobs_folder(folder))
 
     def add_bytes(self, data: bytes, encoding: Encoding = "zstd") -> Blob:
         """Store `data`."""
@@ -63,42 +64,36 @@ class BundleWriter:
             raise BundleError(f"the manifest of {manifest.bundle_id!r} breaks its schema", str(error)) from error
         for blob in blobs_of(manifest).values():
             self._sync(manifest, blob)
-        folder = layout.blobs_folder(self._folder)
-        for each in (folder, folder.parent, self._folder):
-            sync_folder(each)
+        self._disk.sync_folder(layout.blobs_folder(self._folder))
         path = layout.manifest_path(self._folder)
-        write_durably(path, data)
+        write_durably(path, data, self._disk)
         return path
 
     def _sync(self, manifest: Manifest, blob: Blob) -> None:
         path = layout.blob_path(self._folder, blob.sha256)
-        try:
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size != blob.stored:
-                    raise BundleError(
-                        f"blob {blob.sha256} of bundle {manifest.bundle_id} is not {blob.stored} bytes long"
-                    )
-                os.fsync(file.fileno())
-        except FileNotFoundError as error:
-            raise BundleError(
-                f"blob {blob.sha256} of bundle {manifest.bundle_id} is missing", "add it before sealing"
-            ) from error
+        found = self._disk.look(path)
+        if found is None:
+            raise BundleError(f"blob {blob.sha256} of bundle {manifest.bundle_id} is missing", "add it before sealing")
+        if found.size != blob.stored:
+            raise BundleError(f"blob {blob.sha256} of bundle {manifest.bundle_id} is not {blob.stored} bytes long")
+        self._disk.sync_file(path)
 
     def _add(self, source: BinaryIO, size: int, encoding: Encoding) -> Blob:
         self._parts += 1
         part = layout.blobs_folder(self._folder) / f"part-{self._parts}.tmp"
         stored = Digest()
         try:
-            with part.open("xb") as file:
+            with self._disk.create(part) as file:
 
                 def put(data: bytes) -> None:
                     stored.update(data)
                     file.write(data)
 
                 _encode(source, size, encoding, put)
-            part.rename(layout.blob_path(self._folder, stored.sha256))
+            self._disk.rename(part, layout.blob_path(self._folder, stored.sha256))
         except BaseException:
-            part.unlink(missing_ok=True)
+            if self._disk.look(part) is not None:
+                self._disk.unlink(part)
             raise
         return Blob(sha256=stored.sha256, stored=stored.size, size=size, encoding=encoding)
 

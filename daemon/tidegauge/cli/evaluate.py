@@ -99,6 +99,16 @@ def _advice(json_file: Path | None, tables: Path | None, quick: bool, seed: int 
     finish(advice.evaluate(quick, drawn, jobs, progress), json_file, tables)
 
 
+@command.command("durability")
+@_options("Every tenth step is cut instead of every one.", 1)
+@click.option("--histories", type=click.IntRange(min=1), default=10_000, show_default=True, help="Random ones.")
+def _durability(json_file: Path | None, tables: Path | None, quick: bool, seed: int, jobs: int, histories: int) -> None:
+    """Cut the power at every step of random histories of the spool, on a disk that keeps only what was synced."""
+    from tidegauge.evaluation import durability
+
+    finish(durability.evaluate(histories, seed, jobs, progress, 0.1 if quick else 1.0), json_file, tables)
+
+
 def progress(text: str) -> None:
     click.echo(text, err=True)
 

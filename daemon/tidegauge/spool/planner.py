@@ -24,6 +24,7 @@ class DropReason(enum.StrEnum):
     NO_ROOM = "no_room"
     DAMAGED = "damaged"
     INTERRUPTED = "interrupted"
+    DISK = "disk"
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -114,27 +115,55 @@ def _keep(living: Sequence[Candidate], limits: SpoolLimits, budget: _Budget) -> 
         return {e.id for e in living}
     kept: set[str] = set()
 
+    def keep(item: Candidate, share: _Budget) -> None:
+        total.take(item)
+        share.take(item)
+        kept.add(item.id)
+
     def fill(order: Iterable[Candidate], share: _Budget) -> None:
         for item in order:
             if item.id not in kept and total.holds(item) and share.holds(item):
-                total.take(item)
-                share.take(item)
-                kept.add(item.id)
+                keep(item, share)
 
-    fill((e for e in living if e.in_transfer), total.share(1.0))
-    whole = _Budget(total.bytes, total.inodes)
-    fill(_firsts(living), whole.share(limits.first_share))
-    fill(sorted(living, key=lambda e: (-e.severity, e.sequence, e.id)), whole.share(limits.worst_share))
-    fill(reversed(living), total.share(1.0))
+    fill((e for e in living if e.in_transfer), _Budget(total.bytes, total.inodes))
+    newest_share = max(0.0, 1.0 - limits.first_share - limits.worst_share)
+    classes = (
+        (_firsts(living), total.share(limits.first_share)),
+        (_worst(living), total.share(limits.worst_share)),
+        (living[::-1], total.share(newest_share)),
+    )
+    for order, share in classes:  # one each, however small its share
+        best = next((item for item in order if item.id in kept or total.holds(item)), None)
+        if best is not None and best.id not in kept:
+            keep(best, share)
+    for order, share in classes[:2]:
+        fill(order, share)
+    fill(living[::-1], _Budget(total.bytes, total.inodes))  # the newest get what the others leave
     return kept
+
+
+def by_value(entries: Iterable[Candidate]) -> list[Candidate]:
+    """In the order in which to send them: the first of each class, then the worst, the newer one of equals first."""
+    firsts, rest = _split(sorted(entries, key=lambda item: (item.sequence, item.id)))
+    return [*firsts, *sorted(rest, key=lambda item: (-item.severity, -item.sequence, item.id))]
+
+
+def _worst(living: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(living, key=lambda item: (-item.severity, item.sequence, item.id))
 
 
 def _firsts(living: Sequence[Candidate]) -> list[Candidate]:
     """The first of each class, then the other early ones."""
+    firsts, rest = _split(living)
+    return [*firsts, *rest]
+
+
+def _split(living: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """The first of each class, and the others."""
     seen: set[str] = set()
-    first: list[Candidate] = []
-    later: list[Candidate] = []
+    firsts: list[Candidate] = []
+    rest: list[Candidate] = []
     for item in living:
-        (later if item.kind in seen else first).append(item)
+        (rest if item.kind in seen else firsts).append(item)
         seen.add(item.kind)
-    return [*first, *later]
+    return firsts, rest
