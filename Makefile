@@ -61,6 +61,7 @@ lock: ## renew the lock files (needs uv)
 
 docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md
+	@$(BIN)/python tools/configuration_schemas.py
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
 	@$(BIN)/python -m tidegauge.compare.schema

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tidegauge.agent.config import AgentConfig
+from tidegauge.agent.config_changes import at_once
 from tidegauge.collector.config import CollectorConfig
 from tidegauge.profile import Profile
 
@@ -22,7 +23,25 @@ HEAD = """\
 
 Generated from the types in the code by `tools/configuration_reference.py`. Files are TOML. An unknown key is an error
 that names the nearest known one; a missing key, a wrong type or a value out of bounds is an error that names the key.
-Relative paths are relative to the folder of the file they stand in. Commented examples are in `agent_config/`.
+Relative paths are relative to the folder of the file they stand in. Commented examples are in `agent_config/`;
+`agent_config/schemas/` has a JSON Schema of each file. An editor that reads the line `#:schema …` at the top of a file
+(Taplo, Even Better TOML) completes and checks by it.
+
+## What a running agent takes
+
+A running agent reads `agent.toml` again when it changes, and on SIGHUP (`systemctl reload tidegauge-agent`). The new
+file is checked whole before anything of it is taken; where it is wrong, the old settings stay, and the log,
+`tidegauge status` and `tidegauge_config_last_reload_successful` (0) say so. Keys marked **at once** are then in force:
+another camera is opened, the link connects anew. The others wait for a restart of the agent, which goes on with the
+samples, evidence and golden tensors it has; `status` names the keys that wait, and `tidegauge_config_restart_keys`
+counts them. The model's profile waits as a whole.
+
+A replaced model or artifacts folder is noticed as well. Once its files have rested for two seconds, they are checked
+without opening anything on the accelerator. What passes is taken up: the pipeline is stopped in order, what was
+accepted is void, and a new acceptance begins, which is compared with the old one. What fails is refused: what was
+opened before goes on running, nothing is captured, `tidegauge_artifacts_refused` is 1, and `status` names the file. A
+network that was cut off in the middle can't be told from a whole one by its file; it is taken up, its session can't be
+opened, and after `supervision.failed_creates` tries an alarm says so. Copy to another folder and rename it.
 """
 
 
@@ -67,19 +86,23 @@ def _struct_of(kind: Any) -> type[msgspec.Struct] | None:
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
 
-def table(struct: type[msgspec.Struct], path: str) -> list[str]:
-    """The section of one table, and those of the tables in it."""
+def table(struct: type[msgspec.Struct], path: str, live: bool = False) -> list[str]:
+    """The section of one table, and those of the tables in it. `live`: a running agent takes some of the keys."""
     lines = [f"### `[{path}]`" if path else "### Top level", "", inspect.getdoc(struct) or "", ""]
     plain, nested = [], []
     for field in msgspec.structs.fields(struct):
         inner = _struct_of(field.type)
         if inner is not None:
-            nested += ["", *table(inner, f"{path}.{field.encode_name}".lstrip("."))]
+            nested += ["", *table(inner, f"{path}.{field.encode_name}".lstrip("."), live)]
             continue
         kind, bounds = _describe(field.type)
-        plain.append(f"| `{field.encode_name}` | {kind} | {_default(field)} | {bounds} |")
+        row = f"| `{field.encode_name}` | {kind} | {_default(field)} | {bounds} |"
+        if live:
+            row += " **at once** |" if at_once(f"{path}.{field.encode_name}".lstrip(".")) else " restart |"
+        plain.append(row)
     if plain:
-        lines += ["| key | type | default | bounds |", "|---|---|---|---|", *plain]
+        taken = (" taken |", "---|") if live else ("", "")
+        lines += [f"| key | type | default | bounds |{taken[0]}", f"|---|---|---|---|{taken[1]}", *plain]
     return lines + nested
 
 
@@ -90,7 +113,7 @@ def reference() -> str:
         ("collector.toml", CollectorConfig),
         ("model profile", Profile),
     ):
-        parts += [f"\n## {title}\n", "\n".join(table(struct, ""))]
+        parts += [f"\n## {title}\n", "\n".join(table(struct, "", struct is AgentConfig))]
     return "\n".join(parts) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,10 +51,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
 def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:
     if found := UNKNOWN_KEY.search(message):
         where, key = _dotted(found["path"]), found["key"]
-        known = _fields(kind, where)
-        near = difflib.get_close_matches(key, known, n=1)
-        cure = f"did you mean `{near[0]}`?" if near else f"known keys here are {', '.join(known)}"
-        return ConfigurationError(f"{path}: unknown key `{_join(where, key)}`", cure)
+        return ConfigurationError(f"{path}: unknown key `{_join(where, key)}`", _nearest(kind, where, key))
     if found := MISSING_KEY.search(message):
         return ConfigurationError(f"{path}: key `{_join(_dotted(found['path']), found['key'])}` is missing", "add it")
     found = BAD_VALUE.match(message)
@@ -61,6 +59,29 @@ def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:
     key = ".".join(_dotted(found["path"]))
     subject = f"key `{key}` has a wrong value" if key else "the file has a wrong value"
     return ConfigurationError(f"{path}: {subject}", found["what"])
+
+
+def _nearest(kind: Any, where: list[str], key: str) -> str:
+    """What may have been meant: a key of this table that is written alike, else the same key of another table."""
+    known = _fields(kind, where)
+    if near := difflib.get_close_matches(key, known, n=1):
+        return f"did you mean `{near[0]}`?"
+    tables = {".".join(table): fields for table, fields in _tables(kind)}
+    if homes := [name or "the top of the file" for name, fields in tables.items() if key in fields]:
+        return f"did you mean the key `{key}` of {' or '.join(homes)}?"
+    everywhere = {f"{name}.{field}".lstrip("."): field for name, fields in tables.items() for field in fields}
+    if near := difflib.get_close_matches(key, everywhere.values(), n=1):
+        full = next(name for name, field in everywhere.items() if field == near[0])
+        return f"did you mean `{full}`?"
+    return f"known keys here are {', '.join(known)}"
+
+
+def _tables(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Every table of a configuration's type with its keys."""
+    yield path, [field.encode_name for field in msgspec.structs.fields(kind)]
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _tables(field.type, (*path, field.encode_name))
 
 
 def _dotted(path: str | None) -> list[str]:

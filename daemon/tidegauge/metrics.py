@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tidegauge.attribution import TERMS
 from tidegauge.detectors.camera import CONDITIONS
+from tidegauge.link.errors import KINDS as LINK_FAULTS
+from tidegauge.link.gate import Refusal as CommandRefusal
 from tidegauge.spool.planner import DropReason
 from tidegauge.tidl.log_causes import LogCause
 
@@ -32,6 +34,7 @@ class Refusal(StrEnum):
     QUIET_HOURS = "quiet_hours"
     VETO = "veto"
     CAMERA = "camera"
+    FILES = "files_replaced"
     ACCELERATOR = "accelerator"
     OTHER_CLIENT = "other_client"
 
@@ -98,6 +101,8 @@ REFUSALS = tuple(refusal.value for refusal in Refusal)
 KNOWN_ANSWER_SIDES = ("device", "reference")
 CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
+#: `declined`: a right command that the agent would not carry out; `repeated`: answered again, not done again.
+COMMAND_RESULTS = ("done", "declined", "repeated", *(refusal.value for refusal in CommandRefusal))
 
 #: Frame budgets of 30 and 20 pictures a second are edges.
 LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
@@ -155,6 +160,18 @@ class AgentMetrics:
             "artifact_sha256_12",
             "runtime",
             "reference",
+        )
+        self.config_successful = self._gauge(
+            "config_last_reload_successful", "1 while the agent runs with agent.toml as it is; 0 where that is wrong."
+        )
+        self.config_time = self._gauge(
+            "config_last_reload_success_timestamp_seconds", "When agent.toml was last read and found right."
+        )
+        self.config_waiting = self._gauge(
+            "config_restart_keys", "Keys whose values in agent.toml or the profile wait for a restart of the agent."
+        )
+        self.artifacts_refused = self._gauge(
+            "artifacts_refused", "1 while model or artifacts on the disk are others than those that run."
         )
         self.loop_lag = self._histogram(
             "event_loop_lag_seconds", "How late a one-second tick of the agent's event loop came.", LAG_BUCKETS
@@ -280,6 +297,13 @@ class AgentMetrics:
         )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
+        self.mqtt_answer = self._gauge(
+            "mqtt_last_answer_monotonic_seconds", "Monotonic time of the broker's last answer of any kind."
+        )
+        self.link_faults = self._counter("mqtt_faults_total", "Faults of the link to the broker, by kind.", "kind")
+        self.commands = self._counter(
+            "commands_total", "Commands over the broker: how they ended, or why they were refused.", "result"
+        )
         self.bundles_sent = self._counter("bundles_sent_total", "Bundles stored by the collector.")
         self.bundles_refused = self._counter("bundles_refused_total", "Bundles that the collector turned away.")
         self.certificate = self._gauge(
@@ -312,6 +336,10 @@ class AgentMetrics:
             self.captures.labels(result)
         for result in PUBLISH_RESULTS:
             self.mqtt_publishes.labels(result)
+        for kind in LINK_FAULTS:
+            self.link_faults.labels(kind)
+        for result in COMMAND_RESULTS:
+            self.commands.labels(result)
         for dropped in DropReason:
             self.spool_dropped.labels(dropped.value)
         for refusal in REFUSALS:

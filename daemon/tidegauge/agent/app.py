@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from tidegauge import __version__, board
 from tidegauge.agent import orphans
 from tidegauge.agent.accepting import Accepting
 from tidegauge.agent.alarms import AlarmBook
-from tidegauge.agent.bundling import Identity, identify
+from tidegauge.agent.bundling import Identity
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.camera import CameraService
 from tidegauge.agent.capture import CaptureService
@@ -24,13 +25,17 @@ from tidegauge.agent.commands import Operator
 from tidegauge.agent.config import AgentConfig, Loaded
 from tidegauge.agent.control import ControlServer
 from tidegauge.agent.endings import Endings
+from tidegauge.agent.file_watch import FileWatch
 from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.health import Health
 from tidegauge.agent.monitor import Monitor
 from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
+from tidegauge.agent.reload import Reload
+from tidegauge.agent.remote import RemoteCommands, device_key
 from tidegauge.agent.remote_log import RemoteLogServer
+from tidegauge.agent.replaced import Replaced
 from tidegauge.agent.reporting import Reporting
 from tidegauge.agent.scene import SceneWatch
 from tidegauge.agent.serve import MetricsServer
@@ -89,6 +94,9 @@ class Agent:
         self.spool = Spool(loaded.state / "spool", config.spool)
         socket = str(loaded.state / config.results.socket) if config.results.socket else ""
         self._results_socket = socket
+        self._watch = FileWatch(
+            {loaded.path.parent, loaded.profile_path.parent, Path(profile.model).parent, Path(profile.artifacts)}
+        )
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
         remote_log = Path(config.capture.remote_log_file) if config.capture.remote_log_file else None
         endings = Endings(remote_log, Path(profile.artifacts), self.store, self.bus, self.metrics)
@@ -106,8 +114,13 @@ class Agent:
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
         self.supervision = Supervision(self.alarms, self.bus)
         self.monitor = self._monitor(config, profile)
-        self._identity = identify(config.device, profile, "")
-        preconditions = Preconditions(config.capture, self.store, self.pipeline, lambda: self.camera.problem)
+        preconditions = Preconditions(
+            config.capture,
+            self.store,
+            self.pipeline,
+            lambda: self.camera.problem,
+            lambda: self.replaced.problem,
+        )
         self.capture = CaptureService(
             config.capture,
             config.runtime,
@@ -121,6 +134,16 @@ class Agent:
             self.metrics,
             self._work,
         )
+        self.replaced = Replaced(
+            loaded,
+            self._watch.subscribe(),
+            self.capture,
+            self.pipeline,
+            self.shadow,
+            self.monitor.begin,
+            self.bus,
+            self.metrics,
+        )
         self.remote_log = RemoteLogServer(
             config.remote_log,
             config.capture.remote_log,
@@ -129,16 +152,58 @@ class Agent:
             self.metrics,
             self._logs,
         )
-        self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session)
+        account = loaded.state / "link_today.json"
+        self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session, account=account)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
         self.notifier = Notifier(os.environ)
         self.ticker = Ticker(
             self.metrics, self.store, self.spool, self.uplink, self.health, self.notifier, config.link.cert
         )
+        self.reload = Reload(loaded, self._watch.subscribe(), self._parts(), self.metrics)
         self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self._healthz)
-        operator = Operator(self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus)
-        self.control = ControlServer(loaded.state, operator, self._observer(config, profile.name))
+        self.operator = Operator(
+            self.monitor, self.pipeline, self.shadow, self.capture, self.store, self.bus, self.uplink
+        )
+        self.operator.settings = self.reload
+        observer = self._observer(config, profile.name)
+        self.control = ControlServer(loaded.state, self.operator, observer)
+        self.capture.key = key = device_key(loaded.state)
+        self.remote = RemoteCommands(
+            config.device,
+            config.commands.operators,
+            key,
+            loaded.state,
+            self.operator,
+            observer,
+            self.uplink,
+            self.bus,
+            self.metrics,
+        )
+
+    def _parts(self) -> tuple[Callable[[AgentConfig], None], ...]:
+        """What takes keys of `config_changes.AT_ONCE`."""
+        return (
+            lambda config: self.camera.reconfigure(config.camera),
+            lambda config: self.scene.reconfigure(config.camera_health),
+            self.shadow.reconfigure,
+            lambda config: self.golden.reconfigure(config.golden),
+            lambda config: self.capture.reconfigure(config.capture),
+            self.reporting.reconfigure,
+            self.health.reconfigure,
+            self._relink,
+            lambda config: setattr(self.spool, "limits", config.spool),
+        )
+
+    def _relink(self, config: AgentConfig) -> None:
+        if config.link != self.reload.config.link:
+            self.uplink.reconfigure(config.link)
+            self.ticker.reconfigure(config.link.cert)
+
+    def ask_reload(self) -> None:
+        """SIGHUP: read agent.toml now, and look whether model or artifacts have been replaced."""
+        self.reload.ask()
+        self.replaced.look()
 
     def _monitor(self, config: AgentConfig, profile: Profile) -> Monitor:
         store, alarms, scene, metrics = self.store, self.alarms, self.scene, self.metrics
@@ -164,6 +229,8 @@ class Agent:
             self.scene,
             self.remote_log,
             self.metrics,
+            self.reload,
+            self.replaced,
         )
 
     def _healthz(self) -> tuple[bool, str]:
@@ -173,11 +240,10 @@ class Agent:
     def identity(self) -> Identity:
         """What runs now, with the reference's runtime once it is known."""
         ready = self.shadow.ready
-        return msgspec.structs.replace(self._identity, reference_runtime=ready.runtime if ready else "")
+        return msgspec.structs.replace(self.replaced.running, reference_runtime=ready.runtime if ready else "")
 
     def _start(self) -> None:
-        identity = self._identity
-        self.monitor.begin(identity)
+        self.monitor.begin(self.replaced.running)
         self.metrics.build.labels(__version__, "unknown").set(1)
         self.metrics.device.labels(self._loaded.config.device).set(1)
         self.server.start()
@@ -191,8 +257,17 @@ class Agent:
         self._start()
         self.notifier.ready()
         try:
+            self._watch.start()
             async with asyncio.TaskGroup() as group:
-                parts = (self.uplink.run(), self.ticker.run(), self.control.run(), self._run_board())
+                parts = (
+                    self.uplink.run(),
+                    self.ticker.run(),
+                    self.control.run(),
+                    self.remote.run(),
+                    self.reload.run(),
+                    self.replaced.run(),
+                    self._run_board(),
+                )
                 tasks = [group.create_task(part) for part in parts]
                 await stop.wait()
                 log.info("stopping")
@@ -200,6 +275,7 @@ class Agent:
                 for task in tasks:
                     task.cancel()
         finally:
+            self._watch.stop()
             self.server.stop()
             (self._loaded.state / "agent.json").unlink(missing_ok=True)
 
@@ -219,7 +295,9 @@ async def serve(loaded: Loaded) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await Agent(loaded).run(stop)
+    agent = Agent(loaded)
+    loop.add_signal_handler(signal.SIGHUP, agent.ask_reload)
+    await agent.run(stop)
 
 
 def run(loaded: Loaded) -> None:

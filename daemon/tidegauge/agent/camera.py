@@ -27,6 +27,7 @@ from tidegauge.pipeline.messages import (
     StartCamera,
 )
 from tidegauge.pipeline.ring import Ring
+from tidegauge.restartable import Restartable
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,21 @@ class CameraService:
         self.pid: int | None = None
         self.description, self.problem = "", ""
         self.last_frame: Monotonic | None = None
+        self._wanted = camera
+        self._restartable = Restartable()
+
+    def reconfigure(self, camera: CameraConfig) -> None:
+        """Open this camera in the place of the present one."""
+        self._wanted = camera
+        if camera != self._camera:
+            self._restartable.restart()
 
     async def run(self) -> None:
+        while await self._restartable.run(self._workers):
+            log.info("camera: %s %s in the place of %s", self._wanted.kind, self._wanted.source, self._camera.source)
+            self._camera = self._wanted
+
+    async def _workers(self) -> None:
         limits = self._supervision
         backoff = Backoff(limits.restart_first, limits.restart_most, limits.healthy)
         while True:
@@ -66,7 +80,7 @@ class CameraService:
             self.pid = worker.pid
             try:
                 await self._serve(worker, backoff)
-                return  # a source that ends has ended
+                break  # a source that ends has ended
             except WorkerEnded as error:
                 if not self._camera.live:  # a network camera may come back; a file doesn't change by itself
                     error.refuse_start(self.generation, INCURABLE)
@@ -80,6 +94,7 @@ class CameraService:
                 await worker.stop(at_once=True)
                 self.pid = None
             await asyncio.sleep(backoff.delay(monotonic()))
+        await asyncio.Event().wait()  # only another source brings frames again
 
     async def _serve(self, worker: Worker[CameraEvent], backoff: Backoff) -> None:
         await worker.send(StartCamera(self.generation, self._camera, RING_SLOTS))

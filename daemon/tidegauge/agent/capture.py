@@ -39,6 +39,7 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import CAPTURE_RESULTS, AgentMetrics, Refusal
 from tidegauge.pipeline.messages import SessionOpened, StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
+from tidegauge.signing import KeyProvider
 from tidegauge.spool.store import Spool
 from tidegauge.tidl import tensor_table
 from tidegauge.tidl.errors import FormatError
@@ -74,8 +75,17 @@ class CaptureService:
         self.results: Counter[str] = Counter(dict.fromkeys(CAPTURE_RESULTS, 0))
         self.refusals: Counter[Refusal] = Counter(dict.fromkeys(Refusal, 0))
         self.step, self.last = "", ""
+        #: Signs the manifests; None leaves them without a signature.
+        self.key: KeyProvider | None = None
         self.began: Monotonic | None = None
+        #: Held while a capture is taken, and by whoever else stops and starts the pipeline.
+        self.turn = asyncio.Lock()
+        self._wanted = config
         bus.on(AlarmRaised, lambda alarm: self._queue.put_nowait((alarm, None)) if alarm.capture else None)
+
+    def reconfigure(self, config: CaptureConfig) -> None:
+        """From the next capture on: one that is under way ends as it began."""
+        self._wanted = config
 
     @property
     def allowed_seconds(self) -> float:
@@ -106,7 +116,9 @@ class CaptureService:
     async def run(self) -> None:
         while True:
             alarm, waiting = await self._queue.get()
-            ended = await self._attempt(alarm)
+            async with self.turn:
+                self._config = self._preconditions.config = self._wanted
+                ended = await self._attempt(alarm)
             level = logging.INFO if ended.result == "captured" else logging.WARNING
             log.log(level, "capture %s: %s", ended.result, ended.sentence)
             self.results[ended.result] += 1
@@ -152,7 +164,7 @@ class CaptureService:
             seconds = monotonic() - began
             self._enter("bundling")
             bundle = await asyncio.to_thread(
-                build_bundle, self._spool, self._identity(), alarm, captured, self._config.privacy
+                build_bundle, self._spool, self._identity(), alarm, captured, self._config.privacy, self.key
             )
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -17,6 +17,7 @@ from tidegauge.link.files import located
 from tidegauge.profile import Profile
 from tidegauge.runtimes import artifact_folder
 from tidegauge.runtimes.errors import RuntimeFault
+from tidegauge.signing import PublicKey
 from tidegauge.spool.limits import SpoolLimits
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -179,6 +180,15 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 9464
 
 
+class CommandsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`operators`: public keys (64 hexadecimal digits, from `tidegauge keys`) whose commands by broker are obeyed.
+
+    None pinned, none obeyed. The control socket on the board needs no key.
+    """
+
+    operators: tuple[PublicKey, ...] = ()
+
+
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file. Relative paths are relative to the file's own folder."""
 
@@ -202,14 +212,17 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: ResultsConfig = ResultsConfig()
     metrics: MetricsConfig = MetricsConfig()
     spool: SpoolLimits = SpoolLimits()
+    commands: CommandsConfig = CommandsConfig()
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A configuration with its profile, all paths absolute."""
+    """A configuration with its profile, all paths absolute. `path`, `profile_path`: the files they were read from."""
 
     config: AgentConfig
     profile: Profile
     state: Path
+    path: Path
+    profile_path: Path
 
 
 def read(path: Path) -> Loaded:
@@ -237,7 +250,7 @@ def read(path: Path) -> Loaded:
     link = located(path, link, os.environ)
     capture = _with_own_server(path, config, folder / config.state)
     config = msgspec.structs.replace(config, camera=camera, link=link, capture=capture)
-    return Loaded(config, profile, folder / config.state)
+    return Loaded(config, profile, folder / config.state, path.resolve(), profile_path)
 
 
 def _with_own_server(path: Path, config: AgentConfig, state: Path) -> CaptureConfig:

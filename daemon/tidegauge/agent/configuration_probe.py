@@ -1,13 +1,32 @@
-"""The check `configuration`: agent.toml and the profile it names can be read."""
+"""The check `configuration`: agent.toml and its profile can be read; and what the other checks need of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tidegauge.agent.config import read
+from tidegauge.agent.config import Loaded, read
 from tidegauge.configuration import ConfigurationError
-from tidegauge.preflight.context import Context
+from tidegauge.preflight.context import Context, Settings
 from tidegauge.preflight.probe import Finding, Probe, failed, not_applicable, ok
+
+
+def settings_of(loaded: Loaded) -> Settings:
+    """What the checks need of a configuration."""
+    config, capture = loaded.config, loaded.config.capture
+    return Settings(
+        device=config.device,
+        state=str(loaded.state),
+        profile=loaded.profile,
+        camera=config.camera,
+        link=config.link,
+        spool=config.spool,
+        module=config.runtime.module,
+        capture=capture.enabled,
+        debug_level=capture.debug_level,
+        trace_folder=capture.trace_folder,
+        remote_log=capture.remote_log,
+        room_mib=capture.room_mib,
+    )
 
 
 def run(context: Context) -> Finding:

@@ -46,6 +46,12 @@ class GoldenService:
         bus.on(GoldenWanted, lambda _: self._wanted.set())
         bus.on(PipelineUp, lambda _: self._wanted.set())
 
+    def reconfigure(self, config: GoldenConfig) -> None:
+        """Another interval. The next round is due at once, and the interval counts from it."""
+        if config.interval != self._config.interval:
+            self._wanted.set()
+        self._config = config
+
     def path(self, golden: Golden) -> Path:
         return self._folder / f"{golden.sha256}.bin"
 

@@ -44,6 +44,10 @@ class Health:
         self._camera, self._pipeline, self._capture = camera, pipeline, capture
         self.ticked: Monotonic = monotonic()
 
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Deadlines of other settings, from now on."""
+        self._config = config
+
     def judge(self, now: Monotonic | None = None) -> Verdict:
         """The declared state, and whether it is inside its deadline."""
         now = monotonic() if now is None else now

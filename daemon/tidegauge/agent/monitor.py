@@ -102,6 +102,7 @@ class Monitor:
             self._metrics.acceptance.labels(self._metrics.model).set(1)
         digest = identity.artifacts_sha256[:12]
         runtime = (self._profile.runtime, identity.reference_runtime or "cpu")
+        self._metrics.artifact.clear()  # one at a time: also where it was another one up to now
         self._metrics.artifact.labels(self._metrics.model, digest, *runtime).set(1)
         self._scene.adopt()
         self._say_phase()

@@ -35,13 +35,20 @@ class Refused(Exception):
 
 
 class Preconditions:
-    """`camera_problem` says in words what is wrong with the camera, empty for nothing."""
+    """`camera_problem` says in words what is wrong with the camera, `files_problem` what with model and artifacts as
+    they lie there now, which a traced run would open; empty for nothing.
+    """
 
     def __init__(
-        self, config: CaptureConfig, store: StateStore, pipeline: PipelineService, camera_problem: Callable[[], str]
+        self,
+        config: CaptureConfig,
+        store: StateStore,
+        pipeline: PipelineService,
+        camera_problem: Callable[[], str],
+        files_problem: Callable[[], str] = lambda: "",
     ) -> None:
-        self._config, self._store = config, store
-        self._pipeline, self._camera_problem = pipeline, camera_problem
+        self.config, self._store = config, store
+        self._pipeline, self._camera_problem, self._files_problem = pipeline, camera_problem, files_problem
 
     def check(self, alarm: AlarmRaised, predicted: int | None) -> None:
         """Raises Refused. `predicted`: bytes of the traces, None where nobody knows. Blocks on the disk."""
@@ -56,7 +63,7 @@ class Preconditions:
 
     def check_heap(self, artifacts: Path) -> None:
         """Raises Refused. Only while the pipeline is paused, since the tool is a TIDL client itself. Blocks on it."""
-        tool = self._config.heap_tool
+        tool = self.config.heap_tool
         if not tool:
             return
         try:
@@ -78,7 +85,7 @@ class Preconditions:
             raise Refused(Refusal.HEAP, f"the shared heap is too full: {room}; {cure}")
 
     def _check_policy(self, alarm: AlarmRaised) -> None:
-        config, now = self._config, wall()
+        config, now = self.config, wall()
         if not config.enabled:
             raise Refused(Refusal.SWITCHED_OFF, "captures are switched off (key `capture.enabled`)")
         if alarm.evidence is None:
@@ -98,13 +105,16 @@ class Preconditions:
         problem = self._camera_problem()
         if problem:
             raise Refused(Refusal.CAMERA, f"the camera is unhealthy: {problem}")
+        files = self._files_problem()
+        if files:
+            raise Refused(Refusal.FILES, f"the traces would be of another network than the alarm: {files}")
         if self._pipeline.suspect or self._pipeline.ready is None:
             raise Refused(
                 Refusal.ACCELERATOR, f"the accelerator is unhealthy: its worker is {self._pipeline.stage.name}"
             )
 
     def _check_space(self, predicted: int | None) -> None:
-        config, folder = self._config, Path(self._config.trace_folder)
+        config, folder = self.config, Path(self.config.trace_folder)
         if not folder.is_dir():
             raise Refused(
                 Refusal.TRACE_FOLDER, f"the trace folder {folder} (key `capture.trace_folder`) does not exist"
@@ -123,7 +133,7 @@ class Preconditions:
                 raise Refused(Refusal.SPACE, f"{place} has {room} ({why}); {harm}")
 
     def _check_server(self) -> None:
-        config = self._config
+        config = self.config
         servers = board.processes_matching(config.remote_log)
         if len(servers) == 1:
             return

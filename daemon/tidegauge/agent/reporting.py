@@ -58,6 +58,10 @@ class Reporting:
         uplink.fresh_status = self._status
         self._say()
 
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Other results, from now on."""
+        self._config = config
+
     @property
     def phase(self) -> tuple[str, float]:
         """The agent's phase and its progress."""

@@ -46,7 +46,7 @@ class SceneWatch:
         metrics: AgentMetrics,
     ) -> None:
         self._alarms, self._metrics = alarms, metrics
-        self._hold: dict[Condition, float] = {name: getattr(health, name) for name in CONDITIONS}
+        self._hold = _holds(health)
         self._health: CameraHealth | None = None  # from the camera's first sign on: opening it has its own time-out
         self._light = LightContext(contexts.hold)
         self._look: FrameLook | None = None
@@ -58,6 +58,12 @@ class SceneWatch:
         bus.on(CameraUp, self._on_camera)
         bus.on(CameraDown, self._on_camera)
         bus.on(CameraFinished, lambda _: self._finish())
+
+    def reconfigure(self, health: CameraHealthConfig) -> None:
+        """Hold times from now on, also for conditions that hold already."""
+        self._hold.update(_holds(health))
+        if self._health is not None:
+            self._health.hold.update(self._hold)
 
     async def run(self) -> None:
         while True:
@@ -119,6 +125,8 @@ class SceneWatch:
             self._alarms.latch([(alarm.detector, alarm.message)], cause, None, capture=False)
 
     def _on_camera(self, event: CameraUp | CameraDown) -> None:
+        if isinstance(event, CameraUp):
+            self._finished = False  # another one, in the place of one that had ended
         self._expect(monotonic())
 
     def _expect(self, now: Monotonic) -> CameraHealth:
@@ -130,6 +138,10 @@ class SceneWatch:
     def _finish(self) -> None:
         self._finished = True
         self._found = set()
+
+
+def _holds(health: CameraHealthConfig) -> dict[Condition, float]:
+    return {name: getattr(health, name) for name in CONDITIONS}
 
 
 class Mix(msgspec.Struct):

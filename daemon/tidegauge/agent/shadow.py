@@ -45,6 +45,7 @@ from tidegauge.pipeline.messages import (
     StartShadow,
 )
 from tidegauge.profile import Profile
+from tidegauge.restartable import Restartable
 from tidegauge.shadow.budget import CpuBudget
 from tidegauge.shadow.sampler import PoissonSampler
 from tidegauge.shadow.stand_back import LatencyRise, Limits, Readings, why
@@ -88,6 +89,8 @@ class ShadowService:
         self._profile, self._config, self._pipeline, self._scene = profile, config.shadow, pipeline, scene
         self._supervision = config.supervision
         self._bus, self._metrics, self._logs = bus, metrics, logs
+        self._seed = seed
+        self._restartable = Restartable()
         self._sampler = PoissonSampler(config.shadow.gap_mean, config.shadow.gap_floor, seed)
         self._budget = CpuBudget(config.shadow.cpu_share, config.shadow.cpu_window)
         self._limits = Limits(config.stand_back.temperature, config.stand_back.load, config.stand_back.latency_rise)
@@ -112,6 +115,22 @@ class ShadowService:
         bus.on(PipelineDown, lambda _: self._forget_samples())
         bus.on(FrameProcessed, self._on_frame)
         bus.on(SampleLost, self._on_lost)
+
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Gaps, budget and limits from now on. A budget that stays keeps what it has saved."""
+        new, old = config.shadow, self._config
+        if (new.gap_mean, new.gap_floor) != (old.gap_mean, old.gap_floor):
+            self._seed += 1
+            self._sampler = PoissonSampler(new.gap_mean, new.gap_floor, self._seed)
+        if (new.cpu_share, new.cpu_window) != (old.cpu_share, old.cpu_window):
+            self._budget = CpuBudget(new.cpu_share, new.cpu_window)
+        self._config = new
+        self._limits = Limits(config.stand_back.temperature, config.stand_back.load, config.stand_back.latency_rise)
+
+    def restart(self) -> None:
+        """Replace the worker: the model's file is another one. What waits to be measured belongs to the old one."""
+        self._forget_samples()
+        self._restartable.restart()
 
     # --- slots and sampling ---
 
@@ -221,6 +240,10 @@ class ShadowService:
     # --- one generation after another ---
 
     async def run(self) -> None:
+        while await self._restartable.run(self._workers):
+            log.info("shadow: a new worker, for another model or other artifacts")
+
+    async def _workers(self) -> None:
         limits = self._supervision
         backoff = Backoff(limits.restart_first, limits.restart_most, limits.healthy)
         while True:
@@ -287,6 +310,9 @@ class ShadowService:
             answer, _ = await worker.receive(self._config.measure_timeout)
         except WorkerEnded as error:
             self._fail(job, str(error))
+            raise
+        except asyncio.CancelledError:
+            self._fail(job, "the shadow worker was replaced")
             raise
         if self._source is not source or self._pipeline.ring is not ring:
             self._metrics.samples.labels(self._metrics.model, "skipped_stale").inc()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tidegauge.agent.config import AgentConfig
     from tidegauge.agent.monitor import Monitor
     from tidegauge.agent.pipeline import PipelineService
+    from tidegauge.agent.reload import Reload
     from tidegauge.agent.remote_log import RemoteLogServer
+    from tidegauge.agent.replaced import Replaced
     from tidegauge.agent.reporting import Reporting
     from tidegauge.agent.scene import SceneWatch
     from tidegauge.agent.shadow import ShadowService
@@ -91,12 +93,21 @@ class CaptureStatus(msgspec.Struct, frozen=True):
 
 
 class LinkStatus(msgspec.Struct, frozen=True):
-    """`answer_age`: seconds since the collector last answered, None for never."""
+    """`answer_age`: seconds since the collector last answered, None for never.
+
+    `broker_age`: seconds since the broker last answered anything, None without a connection: it decides `connected`.
+    `error`, `fault`: the present fault and its kind (`link.errors.KINDS`); `denied`: what the broker forbade last;
+    empty for none. `held`: why no blob may go now, empty where they may.
+    """
 
     connected: bool
     answer_age: float | None
     bundles_sent: int
     error: str
+    broker_age: float | None = None
+    fault: str = ""
+    denied: str = ""
+    held: str = ""
 
 
 class SpoolStatus(msgspec.Struct, frozen=True):
@@ -118,6 +129,20 @@ class CameraStatus(msgspec.Struct, frozen=True):
     faults: tuple[str, ...]
     condition: str
     light: str
+
+
+class ConfigurationStatus(msgspec.Struct, frozen=True):
+    """`taken_at`: wall clock when agent.toml was last read and found right.
+
+    `problem`: why it is not taken as it is now; `waiting`: keys whose values wait for a restart; `files`: what is wrong
+    with replaced model or artifacts. Empty for nothing.
+    """
+
+    path: str
+    taken_at: float
+    problem: str
+    waiting: tuple[str, ...]
+    files: str
 
 
 class StatusReport(msgspec.Struct, frozen=True):
@@ -158,6 +183,7 @@ class StatusReport(msgspec.Struct, frozen=True):
     workers: tuple[WorkerStatus, ...]
     camera: CameraStatus
     last_end: str = ""
+    configuration: ConfigurationStatus | None = None
 
 
 class Observer:
@@ -180,7 +206,10 @@ class Observer:
         scene: SceneWatch,
         remote_log: RemoteLogServer,
         metrics: AgentMetrics,
+        reload: Reload,
+        replaced: Replaced,
     ) -> None:
+        self._reload, self._replaced = reload, replaced
         self._config, self._model, self._store = config, model, store
         self._camera, self._pipeline, self._shadow, self._monitor = camera, pipeline, shadow, monitor
         self._capture, self._reporting, self._uplink, self._spool = capture, reporting, uplink, spool
@@ -227,6 +256,13 @@ class Observer:
             workers=self._workers(),
             camera=self._camera_status(),
             last_end=self._pipeline.endings.last,
+            configuration=self._configuration(),
+        )
+
+    def _configuration(self) -> ConfigurationStatus:
+        reload = self._reload
+        return ConfigurationStatus(
+            str(reload.path), reload.taken_at, reload.problem, reload.waiting, self._replaced.problem
         )
 
     def _shadow_status(self) -> ShadowStatus:
@@ -259,7 +295,16 @@ class Observer:
 
     def _link(self) -> LinkStatus:
         state = self._uplink.state
-        return LinkStatus(state.connected, _age(state.last_answer_monotonic), state.bundles_sent, state.error)
+        return LinkStatus(
+            state.connected,
+            _age(state.last_answer_monotonic),
+            state.bundles_sent,
+            state.error,
+            state.broker_age,
+            state.fault,
+            state.denied,
+            self._uplink.held,
+        )
 
     def _spool_status(self) -> SpoolStatus:
         usage = self._spool.usage()

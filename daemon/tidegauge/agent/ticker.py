@@ -43,7 +43,14 @@ class Ticker:
         self._health, self._notifier = health, notifier
         self._drops: Counter[DropReason] = Counter()
         self._publishes: Counter[str] = Counter()
+        self._faults: Counter[str] = Counter()
         self._sent = self._refused = 0
+        self._certificate, self._look_again = certificate, 0.0
+
+    def reconfigure(self, certificate: str) -> None:
+        """Look at this certificate, at the next tick: it may also be a renewed one of the same name."""
+        if not certificate:
+            self._metrics.certificate.clear()
         self._certificate, self._look_again = certificate, 0.0
 
     async def run(self) -> None:
@@ -87,6 +94,11 @@ class Ticker:
             self._drops[reason] = count
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
+        if state.heard is not None:
+            metrics.mqtt_answer.set(state.heard())
+        for kind, count in state.failures.items():
+            metrics.link_faults.labels(kind).inc(count - self._faults[kind])
+            self._faults[kind] = count
         metrics.bundles_sent.inc(state.bundles_sent - self._sent)
         metrics.bundles_refused.inc(len(state.refused) - self._refused)
         self._sent, self._refused = state.bundles_sent, len(state.refused)

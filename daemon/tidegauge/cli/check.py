@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from tidegauge.agent.config import Loaded, read
+from tidegauge.agent.config import read
+from tidegauge.agent.configuration_probe import settings_of
 from tidegauge.exitcodes import ExitCode
-from tidegauge.preflight.context import VARIABLES, Context, Settings
+from tidegauge.preflight.context import VARIABLES, Context
 from tidegauge.preflight.probe import Result
 from tidegauge.preflight.registry import MODULES
 from tidegauge.preflight.runner import run_all, run_one
@@ -56,25 +57,6 @@ def command(config: Path | None, as_json: bool) -> None:
     else:
         click.echo(_summary(results))
     sys.exit(ExitCode.UNUSABLE if failures else ExitCode.FINE)
-
-
-def settings_of(loaded: Loaded) -> Settings:
-    """What the checks need of a configuration."""
-    config, capture = loaded.config, loaded.config.capture
-    return Settings(
-        device=config.device,
-        state=str(loaded.state),
-        profile=loaded.profile,
-        camera=config.camera,
-        link=config.link,
-        spool=config.spool,
-        module=config.runtime.module,
-        capture=capture.enabled,
-        debug_level=capture.debug_level,
-        trace_folder=capture.trace_folder,
-        remote_log=capture.remote_log,
-        room_mib=capture.room_mib,
-    )
 
 
 def _others(context: Context) -> Iterable[Result]:

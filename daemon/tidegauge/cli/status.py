@@ -16,7 +16,7 @@ from tidegauge.agent.contexts import ContextStatus
 from tidegauge.agent.control import ask
 from tidegauge.agent.control_messages import GetStatus
 from tidegauge.agent.state import Latched
-from tidegauge.agent.status import StatusReport
+from tidegauge.agent.status import ConfigurationStatus, StatusReport
 from tidegauge.cli.running import json_option, state_folder, state_options
 from tidegauge.detectors.contexts import WORDS
 from tidegauge.detectors.rates import ClassRate, by_severity
@@ -73,6 +73,8 @@ def _overview(report: StatusReport) -> Table:
     table.add_row("camera", _camera(report))
     table.add_row("captures", _captures(report))
     table.add_row("link", _link(report))
+    if report.configuration is not None:
+        table.add_row("configuration", _configuration(report.configuration))
     spool = report.spool
     table.add_row("spool", f"{spool.bundles} bundles, {spool.bytes / 2**20:.1f} of {spool.limit / 2**20:.0f} MiB")
     return table
@@ -154,9 +156,25 @@ def _captures(report: StatusReport) -> str:
 
 def _link(report: StatusReport) -> str:
     link = report.link
-    state = "connected" if link.connected else f"not connected{f' ({link.error})' if link.error else ''}"
+    state = "connected" if link.connected else f"not connected{f' ({link.fault}: {link.error})' if link.error else ''}"
+    if link.broker_age is not None:
+        state += f", broker heard {link.broker_age:.0f} s ago"
+    denied = f"; the broker forbids: {link.denied}" if link.denied else ""
+    held = f"; blobs wait: {link.held}" if link.held else ""
     age = "never answered" if link.answer_age is None else f"last answer {_duration(link.answer_age)} ago"
-    return f"{state}, collector {age}, {link.bundles_sent} bundles sent"
+    return f"{state}, collector {age}, {link.bundles_sent} bundles sent{held}{denied}"
+
+
+def _configuration(found: ConfigurationStatus) -> Text:
+    since = datetime.fromtimestamp(found.taken_at).astimezone().isoformat(" ", "seconds")
+    parts = [f"{found.path} as of {since}"]
+    if found.problem:
+        parts.append(f"changed since, and not taken: {found.problem}")
+    if found.waiting:
+        parts.append(f"waits for a restart of the agent: {', '.join(found.waiting)}")
+    if found.files:
+        parts.append(found.files)
+    return Text("; ".join(parts), style="red" if found.problem or found.files else "")
 
 
 def _alarms(report: StatusReport) -> Table:

@@ -31,6 +31,7 @@ from tidegauge.link.reconnect import Reconnect
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_chunk
 from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
+from tidegauge.restartable import Restartable
 from tidegauge.spool.store import Entry, Spool
 
 #: Packets of a transfer handed to the broker at a time. An alarm waits behind this many at most.
@@ -93,6 +94,7 @@ class Uplink:
         self._status_at = 0.0
         self._wake = asyncio.Event()
         self._packets = 0
+        self._restartable = Restartable()
 
     def set_status(self, status: Status) -> None:
         """The retained status; only the newest is sent. `session` is filled in here."""
@@ -119,6 +121,17 @@ class Uplink:
         self._look = True
         self._wake.set()
 
+    def reconfigure(self, config: LinkConfig) -> None:
+        """Connect anew, with these settings. Chunks keep the size and number that they had."""
+        self._config, self._governor = config, Governor(config, self._account)
+        self._holds_at = 0.0
+        self._restartable.restart()
+
+    @property
+    def held(self) -> str:
+        """Why no blob may go now, empty where they may."""
+        return self._governor.why()
+
     async def pull(self, bundle: str) -> None:
         """Send a bundle before all others, whatever the hour. Raises TidegaugeError where the spool has none such."""
         pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.pending)}
@@ -132,6 +145,10 @@ class Uplink:
 
     async def run(self) -> None:
         """Connect, serve, reconnect with back-off, until cancelled; then say "stopped"."""
+        while await self._restartable.run(self._connections):
+            self._log.info("link: connecting anew, to %s:%d", self._config.host, self._config.port)
+
+    async def _connections(self) -> None:
         while True:
             config = self._config
             pause = self._reconnect.pause(config.backoff_first, config.backoff_most, config.connect_jitter)
