@@ -61,6 +61,7 @@ def advise(
         "channel_permutation": "swapped channels point at a wrong layout or a wrong concatenation order",
         "transpose_hw": "swapped height and width point at a wrong layout or resize",
         "gain": "a wrong factor points at a wrong requantisation",
+        "wrong_operator": "the import or the kernel mistakes an operator, which no bits and no calibration can cure",
         "offset": "a shift points at a wrong zero point or bias",
     }.get(cause, "the values can't come from quantisation")
     return (*cpu(layer, operators, fused, words), _REPORT)

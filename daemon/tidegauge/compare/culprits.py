@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
 from tidegauge.compare.effect import measure_effect, output_steps
-from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
+from tidegauge.compare.layers import STATED, Evaluation, Layer
+from tidegauge.compare.operators import find_operator
 from tidegauge.compare.pictures import draw
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
@@ -62,7 +63,7 @@ def judge(work: Evaluation) -> dict[int, float | None]:
     """
     explained: dict[str, int] = {}
     for layer in work.layers:
-        if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+        if layer.weights_fit:
             explained[layer.weights] = explained.get(layer.weights, 0) + 1
     found: dict[int, float | None] = {}
     for layer in work.layers:
@@ -188,7 +189,7 @@ def _suspect(work: Evaluation, layer: Layer, local: Array, effect: Effect | None
         raise ValueError(f"{layer.tensor.name} has no encoding")
     fitting = np.clip(local, *layer.encoding.value_range)
     case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
-    return Suspect(layer, find_cause(case), effect, case, excess)
+    return Suspect(layer, find_operator(work, layer, case, find_cause(case)), effect, case, excess)
 
 
 def verdicts(
@@ -277,6 +278,7 @@ _WORDS = {
     "channels": "is wrong in some channels",
     "channel_permutation": "puts channels in the wrong order",
     "transpose_hw": "swaps height and width",
+    "wrong_operator": "computes another operator than the model's",
     "non_finite": "brings in values that are not numbers",
     "all_zero": "puts out zeros only",
     "constant": "puts out a constant",

@@ -1,5 +1,7 @@
 """Scales that no table tells: from the ranges that the C7x prints, else by least squares against the float run.
 
+So are those of which a table prints too few digits; the fit stays within what it prints.
+
 An estimate is marked as such: it takes the float run for true, so a wrong scale or a gain would not show.
 """
 
@@ -35,7 +37,7 @@ def complete(
             continue
         if tensor.scale is not None and tensor.zero_point is None:
             _zero_from_range(tensor)
-        if tensor.scale is None or tensor.zero_point is None or tensor.dtype is None:
+        if tensor.scale is None or tensor.zero_point is None or tensor.dtype is None or tensor.coarse:
             open_ones[found.tensor] = tensor
     if not open_ones:
         return
@@ -70,6 +72,12 @@ def _fit(tensor: DeviceTensor, value: Array) -> None:
     # Of the wrong sign, half the codes may fit perfectly: choose by all of them.
     dtype = max(read, key=lambda name: _correlation(read[name], value))
     explained, scale, zero = _least_squares(read[dtype], value, dtype)
+    if tensor.scale is not None and tensor.zero_point is not None and tensor.dtype is not None:
+        if explained >= FITS:
+            low, high = tensor.scale * (1 - tensor.doubt), tensor.scale * (1 + tensor.doubt)
+            tensor.scale = min(max(scale, low), high)
+        tensor.source = "estimate"
+        return
     if explained < FITS or scale <= 0:
         tensor.reason = f"no table tells its scale, and none fits the float run ({explained:.0%} explained)"
         return

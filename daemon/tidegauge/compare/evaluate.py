@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import Rounding
 from tidegauge.compare.distributions import histogram, profiles
-from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
+from tidegauge.compare.guess import follow
+from tidegauge.compare.layers import EXPLAINS, EXPLAINS_FLOAT, STATED, Evaluation, Layer
 from tidegauge.compare.layout import arrange, told_otherwise
 from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
@@ -216,7 +217,7 @@ def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgr
         part = work.reference.region(name)
         weights = weight_inputs(work.reference.model, part.nodes) if part else {}
         if weights and layer.local_sums is not None:
-            pending[name] = weights
+            pending[name], layer.weighted = weights, True
     for label, rounding in _candidates(work, pending, subgraphs):
         tried = [name for name in pending if name in rounding]
         if not tried:
@@ -228,10 +229,12 @@ def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgr
             noise = _mean_square(values[name], float_local[name])
             if _judge(work, layer, values[name], label, rounding[name]):
                 best[name], layer.weight_noise = values[name], noise
-            if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS:
+            if (layer.scatter or 0.0) <= EXPLAINS_FLOAT or (layer.weights == STATED and layer.weights_fit):
                 del pending[name]
     for name in names:
         layer = work.by_twin[name]
+        if name in pending and layer.encoding is not None and not layer.weights_fit:
+            layer.follows = follow(layer.encoding, work.codes(layer), best[name])
         _oracle(work, layer, best[name])
         if layer.local is not None and (layer.local.excess or 0.0) <= EXPLAINS and not _apart(layer):
             layer.scheme = None  # only a suspect is looked at again
@@ -293,7 +296,7 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     sums = measure(work.codes(layer), _fitting(layer.encoding, value), layer.encoding)
     if sums.reference_bad or sums.mse is None:
         return False
-    if layer.local_sums is not None and not _better(layer, label, sums.d2, layer.local_sums.d2):
+    if layer.local_sums is not None and not _better(layer, label, _scatter(sums), _scatter(layer.local_sums)):
         return False
     rms = math.sqrt(sums.f2 / sums.count)
     layer.floor = noise_floor(layer.encoding, rms)
@@ -303,6 +306,11 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     layer.local_sums, layer.local = sums, metrics(sums, layer.encoding, layer.floor)
     layer.weights, layer.scheme = label, scheme
     return True
+
+
+def _scatter(sums: Sums) -> float:
+    """Σ(d − mean)²: which weights are the device's is told by the pattern, not by a shift of the whole tensor."""
+    return max(0.0, sums.d2 - sums.d**2 / sums.count) if sums.count > 1 else sums.d2
 
 
 def _better(layer: Layer, label: str, error: float, before: float) -> bool:

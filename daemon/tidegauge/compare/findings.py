@@ -137,7 +137,17 @@ def _rounding(work: Evaluation) -> Iterator[Finding]:
 
 
 def _scales(work: Evaluation) -> Iterator[Finding]:
-    estimated = [layer.tensor.name for layer in work.layers if layer.tensor.source == "estimate"]
+    few = [layer.tensor.name for layer in work.layers if layer.tensor.source == "estimate" and layer.tensor.coarse]
+    if few:
+        listed = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")
+        text = (
+            f"The compile's tables print too few digits of the scales of {len(few)} tensors of large values ({listed}):"
+            " they are estimated from the float run, within what is printed. A quantisation proto tells them in full."
+        )
+        yield Finding("coarse_scales", "warning", text)
+    estimated = [
+        layer.tensor.name for layer in work.layers if layer.tensor.source == "estimate" and not layer.tensor.coarse
+    ]
     if estimated:
         text = f"The scales of {len(estimated)} tensors are estimated from the float run: a wrong scale would not show."
         yield Finding("estimated_scales", "warning", text)

@@ -18,15 +18,20 @@ from tidegauge.compare.types import Histogram, Metrics, Profiles, Status
 
 Array = NDArray[Any]
 
-#: A weight scheme that leaves no more than this excess explains its region.
-EXPLAINS = 1.5
+#: A weight scheme that leaves no more than this excess explains its region; no accelerator has float weights, so these
+#: must explain it as rounding alone does.
+EXPLAINS, EXPLAINS_FLOAT = 1.5, 1.1
 #: The label of the weights that the compile's tables tell.
 STATED = "as compiled"
 
 
 @dataclass
 class Layer:
-    """A device tensor on its way through the comparison."""
+    """A device tensor on its way through the comparison.
+
+    `weighted`: its region has weights; `follows`: most of its codes are those that the chosen weights give, at most
+    shifted together.
+    """
 
     tensor: DeviceTensor
     match: Match
@@ -53,6 +58,8 @@ class Layer:
     float_clipped: float = 0.0
     weights: str = "none"
     scheme: Mapping[str, Array] | None = None
+    weighted: bool = False
+    follows: bool = False
     profiles: Profiles | None = None
     histogram: Histogram | None = None
     low_share: float | None = None
@@ -70,6 +77,27 @@ class Layer:
     @property
     def off_by_more(self) -> float | None:
         return self.oracle.more if self.oracle is not None and self._integer else None
+
+    @property
+    def scatter(self) -> float | None:
+        """The variance of the local error in units of the floor: its excess, but for a shift of the whole tensor.
+
+        Weights that leave no scatter are the device's, whatever else is wrong; a shift by a code must not hide that.
+        """
+        sums = self.local_sums
+        if sums is None or not sums.count or self.floor <= 0:
+            return self.local.excess if self.local is not None else None
+        if sums.count == 1:
+            return sums.d2 / self.floor
+        return max(0.0, sums.d2 - sums.d**2 / sums.count) / (sums.count - 1) / self.floor
+
+    @property
+    def weights_fit(self) -> bool:
+        """Whether the weights that were chosen explain the tensor: all of it, or all but what is plainly wrong."""
+        if self.local is None:
+            return False
+        most = EXPLAINS_FLOAT if self.weights == "float" and self.weighted else EXPLAINS
+        return self.follows or (self.scatter or 0.0) <= most
 
     @property
     def _integer(self) -> bool:

@@ -14,6 +14,8 @@ from tidegauge.compare.types import Matched
 
 #: Names are believed where at least this share of the edges between the layers that they match is in both.
 _BELIEVED = 0.8
+#: Pieces of one chain resemble each other. One that explains less of another (in decades) has a broken trace.
+_STRANGER = 0.05
 #: Correlation of the device's own tensors of two compiles, in the units of `evidence.Values.score`; None: no values.
 Score = Callable[[str, str], float | None]
 
@@ -141,6 +143,8 @@ class _Work:
         found: list[tuple[str, str, Matched]] = []
         for (x, y), score in scores.items():
             rivals = [s for (p, q), s in scores.items() if (p == x) != (q == y)]
+            if min(rivals, default=1.0) < _STRANGER:
+                continue  # a trace is broken, it may be the twin's
             if score >= evidence.VALUE_LEAST and all(score - r >= evidence.VALUE_MARGIN for r in rivals):
                 found.append((x, y, "value"))
         return found

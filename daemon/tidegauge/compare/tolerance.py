@@ -6,8 +6,10 @@ import numpy as np
 
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.exactness import MOVES, Subject, by_kind, exact, unlike, unseen, usual
-from tidegauge.compare.layers import EXPLAINS, STATED, Evaluation, Layer
+from tidegauge.compare.layers import STATED, Evaluation, Layer
+from tidegauge.compare.oracle import TIERS
 from tidegauge.compare.weights import weight_inputs
+from tidegauge.tidl.tensor_table import codes_of
 
 
 def tolerate(work: Evaluation, baseline: Baseline | None) -> None:
@@ -37,7 +39,7 @@ def predictable(work: Evaluation, layer: Layer) -> bool:
     if layer.match.how == "input" or (part := work.reference.region(layer.twin)) is None:
         return True
     weighted = bool(weight_inputs(work.reference.model, part.nodes))
-    return not weighted or layer.weights == STATED or (layer.local.excess or 0.0) <= EXPLAINS
+    return not weighted or layer.weights == STATED or layer.weights_fit
 
 
 def _subject(work: Evaluation, layer: Layer) -> Subject | None:
@@ -47,7 +49,23 @@ def _subject(work: Evaluation, layer: Layer) -> Subject | None:
     operators = layer.operators
     if set(operators) <= MOVES and not _same_codes(work, layer):
         operators = (*operators, "Requantise")
-    return Subject(layer.tensor.name, layer.oracle.beyond, layer.tensor.count, bits, operators)
+    beyond = _nearer(layer.oracle.beyond, _moved(work, layer))
+    return Subject(layer.tensor.name, beyond, layer.tensor.count, bits, operators)
+
+
+def _moved(work: Evaluation, layer: Layer) -> float:
+    """How far off codes may be, in codes, since the scales of a layer and of what it reads are printed rounded."""
+    doubts = [layer.tensor.doubt, *(work.by_twin[name].tensor.doubt for name in layer.reads)]
+    return sum(doubts) * codes_of(layer.tensor.dtype)
+
+
+def _nearer(beyond: tuple[float, ...], moved: float) -> tuple[float, ...]:
+    """Shares beyond `TIERS` where every code may be nearer to the computed value by `moved`."""
+    if moved <= 0.1 * TIERS[0]:
+        return beyond
+    return tuple(
+        next((share for share, far in zip(beyond, TIERS, strict=True) if far >= tier + moved), 0.0) for tier in TIERS
+    )
 
 
 def _same_codes(work: Evaluation, layer: Layer) -> bool:

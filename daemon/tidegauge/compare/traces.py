@@ -15,11 +15,14 @@ from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.types import Finding, ScaleSource, Status
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import trace_names
-from tidegauge.tidl.tensor_table import TensorInfo
+from tidegauge.tidl.tensor_table import TensorInfo, codes_of
 from tidegauge.tidl.trace_names import TraceName
 
 Array = NDArray[Any]
 Reader = Callable[[], Any]
+
+#: In codes: a rounded scale that may move the largest code by more is too coarse.
+TOO_COARSE = 0.02
 
 
 @dataclass
@@ -28,7 +31,8 @@ class DeviceTensor:
 
     `dtype`, `scale`, `zero_point`: None where no table tells them; `low`, `high`: its range in calibration. `table`:
     the codes that the tables of the compile promise where the trace holds floats, and from which source. `order`: of
-    the stored dims, where the trace is read in another layout than it has.
+    the stored dims, where the trace is read in another layout than it has. `doubt`: the share that the table's scale
+    may be off by, since it is printed rounded.
     """
 
     name: str
@@ -50,10 +54,16 @@ class DeviceTensor:
     table: Encoding | None = None
     table_source: ScaleSource = "none"
     order: tuple[int, ...] | None = None
+    doubt: float = 0.0
 
     @property
     def count(self) -> int:
         return prod(self.dims)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the table prints too few digits of the scale to compute codes with."""
+        return self.doubt * codes_of(self.dtype) > TOO_COARSE
 
     def codes(self) -> Array:
         """The codes (or floats), flat. Raises `TidegaugeError` where the file has changed since it was measured."""
@@ -165,6 +175,7 @@ def _tensor(
     elif info is not None and info.dtype not in (None, "float32"):
         tensor.dtype, tensor.scale, tensor.zero_point = info.dtype, info.scale, info.zero_point
         tensor.source = cast(ScaleSource, info.source if info.scale is not None else "none")
+        tensor.doubt = info.doubt
         if info.problem:
             tensor.reason = info.problem
     else:

@@ -56,6 +56,7 @@ CauseName = Literal[
     "channels",
     "channel_permutation",
     "transpose_hw",
+    "wrong_operator",
     "non_finite",
     "all_zero",
     "constant",

@@ -26,6 +26,7 @@ from tidegauge.evaluation.independent_trial import (
     try_device,
 )
 from tidegauge.evaluation.networks import NETWORKS
+from tidegauge.evaluation.operator_trial import Imports, try_imports
 from tidegauge.evaluation.oracle_trial import Oracle, oracle_figures, try_oracle
 from tidegauge.evaluation.trial import (
     BITS,
@@ -55,6 +56,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "two at once": ("any", "any"),
 }
 NOISY = "on a noisy 6-bit device"
+IMPORTS = "of the import: an operator taken for another"
 #: Bounds of the hit rate by size: share of the layer's codes that the fault changes.
 _SIZES = ((0.0, 1e-3), (1e-3, 1e-2), (1e-2, 1e-1), (1e-1, 1.01))
 _TRIES = 20
@@ -92,9 +94,10 @@ def boards(quick: bool, seed: int) -> list[Board]:
 def evaluate(quick: bool, seed: int, jobs: int = 0, progress: Callable[[str], None] = lambda text: None) -> Report:
     """`seed` draws layers, kinds, sizes and pictures; figures do not depend on `jobs`."""
     context = multiprocessing.get_context("spawn")
-    results, others = [], []
+    results, others, imports = [], [], list[Outcome]()
     with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=context) as pool:
         independent = [pool.submit(_independent, device) for device in devices(quick, seed)]
+        mistaken = [pool.submit(try_imports, Imports(name, 2 if quick else 20, seed)) for name in NETWORKS]
         for result in pool.map(measure, boards(quick, seed)):
             results.append(result)
             words = _complaints(result.outcomes.items(), result.oracle.false)
@@ -103,8 +106,12 @@ def evaluate(quick: bool, seed: int, jobs: int = 0, progress: Callable[[str], No
             other = future.result()
             others.append(other)
             progress(f"{other.device}: done" + _complaints([(other.device, other.outcomes)], other.false))
+        for name, task in zip(NETWORKS, mistaken, strict=True):
+            found = task.result()
+            imports += found
+            progress(f"{name}, mistaken imports: done" + _complaints([(IMPORTS, found)], ()))
     missing = lite_missing()
-    return Report(seed, quick, _figures(results, others), [missing] if missing is not None else [])
+    return Report(seed, quick, _figures(results, others, imports), [missing] if missing is not None else [])
 
 
 def _independent(device: Device) -> Independent:
@@ -161,10 +168,12 @@ def _cases(board: Board, bench: Bench, families: Sequence[str], number: int) -> 
     return found
 
 
-def _figures(results: Sequence[Result], others: Sequence[Independent]) -> list[Figure]:
+def _figures(results: Sequence[Result], others: Sequence[Independent], imports: Sequence[Outcome] = ()) -> list[Figure]:
     found: list[Figure] = []
     for name in (*SETS, NOISY):
         found += _set(name, [outcome for result in results for outcome in result.outcomes.get(name, [])])
+    if imports:
+        found += _set(IMPORTS, imports)
     found += oracle_figures([(result.board.bits, result.oracle) for result in results])
     found += independent_figures(others, _set)
     rows = [("twin", result.habits) for result in results]

@@ -1,7 +1,8 @@
 """Type, scale, zero point and range of every tensor, from each place that tells them.
 
 `value = (code - zero_point) / scale`. Order of trust: svg/html of the compile, quantisation proto, I/O descriptor, the
-lines that the C7x prints while it dumps (rounded to five decimals, without zero point).
+lines that the C7x prints while it dumps (rounded to five decimals, without zero point). The svg prints six decimals of
+a scale: too few for a tensor of large values, where the next source that agrees with them is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tidegauge.tidl.layer_info import LayerRow
 SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
 #: Half of the last decimal that each source prints.
 _ROUNDING = {"svg": 0.5e-6, "log": 0.5e-5}
+#: In codes: a source with all digits is preferred to one whose rounding moves the largest code by more.
+_COARSE = 5e-4
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
@@ -27,6 +30,7 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
     `dims`: (batch, dim1, dim2, channels, height, width). `dtype`: NumPy's name. `minimum`, `maximum`: the range seen in
     calibration, in values (in the log: of the dumped frame). `problem`: why `scale` is None where the source has one.
+    `doubt`: the share that the scale may be off by since its source prints it rounded.
     """
 
     data_id: int | None
@@ -40,6 +44,7 @@ class TensorInfo(msgspec.Struct, frozen=True):
     maximum: float | None
     source: str
     problem: str = ""
+    doubt: float = 0.0
 
 
 class Disagreement(msgspec.Struct, frozen=True):
@@ -175,6 +180,9 @@ def merge(
 ) -> tuple[TensorInfo, ...]:
     """One table by data id: each tensor from the first source that has a usable scale for it, named in `source`.
 
+    A scale of too few digits gives way to a source that tells all of them; where none does, `doubt` says how far off it
+    may be.
+
     `layers` (layer_info) gives names to data ids and data ids to the proto's names. Scale, zero point and type are
     never mixed from two sources; name, kind and dims are filled in from whichever tells them. A tensor of the proto
     whose data id nobody tells stays in the table without one.
@@ -208,7 +216,7 @@ def _unique_names(proto: Sequence[TensorInfo]) -> list[TensorInfo]:
 
 
 def _first_usable(sources: list[TensorInfo]) -> TensorInfo:
-    chosen = next((info for info in sources if info.scale is not None), sources[0])
+    chosen = _finest([info for info in sources if info.scale is not None]) or sources[0]
     for other in sources:
         chosen = msgspec.structs.replace(
             chosen,
@@ -217,6 +225,35 @@ def _first_usable(sources: list[TensorInfo]) -> TensorInfo:
             dims=chosen.dims if chosen.dims is not None else other.dims,
         )
     return chosen
+
+
+def _finest(usable: list[TensorInfo]) -> TensorInfo | None:
+    """The first of them; if it is too coarse, the next one of the same type that agrees with it and has all digits."""
+    if not usable:
+        return None
+    first = msgspec.structs.replace(usable[0], doubt=_doubt(usable[0]))
+    for other in usable[1:] if first.doubt * codes_of(first.dtype) > _COARSE else ():
+        agree = math.isclose(first.scale or 0.0, other.scale or 0.0, rel_tol=1e-6, abs_tol=_rounding(first, other))
+        if agree and other.dtype == first.dtype and _doubt(other) == 0:
+            zero = other.zero_point if other.zero_point is not None else first.zero_point
+            return msgspec.structs.replace(other, zero_point=zero)
+    return first
+
+
+def codes_of(dtype: str | None) -> int:
+    """The number of codes of an integer type; 0 for floats and for what nobody tells."""
+    return {"int8": 1 << 8, "uint8": 1 << 8, "int16": 1 << 16, "uint16": 1 << 16}.get(dtype or "", 0)
+
+
+def _doubt(info: TensorInfo) -> float:
+    """The share that a printed scale may be off by."""
+    if info.scale is None or info.source not in _ROUNDING or not codes_of(info.dtype):
+        return 0.0
+    return _ROUNDING[info.source] / info.scale
+
+
+def _rounding(one: TensorInfo, other: TensorInfo) -> float:
+    return 1.001 * max(_ROUNDING.get(one.source, 0.0), _ROUNDING.get(other.source, 0.0))
 
 
 def disagreements(first: Sequence[TensorInfo], second: Sequence[TensorInfo]) -> tuple[Disagreement, ...]:
@@ -235,8 +272,7 @@ def disagreements(first: Sequence[TensorInfo], second: Sequence[TensorInfo]) -> 
                 other = None
         if other is None or one.scale is None or other.scale is None:
             continue
-        rounding = max(_ROUNDING.get(one.source, 0.0), _ROUNDING.get(other.source, 0.0))
-        if not math.isclose(one.scale, other.scale, rel_tol=1e-6, abs_tol=rounding * 1.001):
+        if not math.isclose(one.scale, other.scale, rel_tol=1e-6, abs_tol=_rounding(one, other)):
             found.append(Disagreement(one.data_id, one.name, one.scale, other.scale))
     return tuple(found)
 

@@ -93,10 +93,20 @@ def _verdict(comparison: Comparison) -> str:
     ]
     return (
         f'<div class="verdict{kind}"><b class="word">{escape(words.headline(comparison))}</b>'
-        f"<h1>{escape(comparison.sentence)}</h1>"
+        f"<h1>{escape(comparison.sentence)}</h1>{_to_do(comparison)}"
         f'<p class="soft small">{escape(" · ".join(t for t in told if t))}<br>'
         f"{escape(' · '.join(f for f in facts if f))}</p></div>"
     )
+
+
+def _to_do(comparison: Comparison) -> str:
+    """What to change, where the eye falls first."""
+    found = words.to_do(comparison)
+    if found is None:
+        return ""
+    text, option = found
+    code = f"<br><code>{escape(option)}</code>" if option else ""
+    return f'<p class="todo"><b>What to change:</b> {escape(text)}.{code}</p>'
 
 
 def _culprit(comparison: Comparison, culprit: Culprit) -> str:
@@ -107,6 +117,10 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         ("local error over the noise", f"{number(culprit.excess)}×"),
         *words.effect(culprit),
         *_exact(culprit),
+        ("type", layer.dtype or "–"),
+        ("scale, zero point", f"{number(layer.scale, 6)}, {layer.zero_point}"),
+        ("scale from", words.SOURCES[layer.scale_source]),
+        ("weights", words.weights(layer)),
     ]
     pictures = culprit.pictures if culprit.rank <= _PICTURED else ()
     sides = ""
@@ -221,7 +235,7 @@ def _detail(layer: LayerResult) -> dict[str, object]:
         ("verdict", words.verdict(layer)),
         ("local error over the noise", f"{number(layer.excess)}×"),
         ("with float weights", f"{number(layer.float_excess)}×"),
-        ("weights as", layer.weights),
+        ("weights", words.weights(layer)),
         ("SQNR, local", words.quality(local)),
         ("SQNR, cumulative", words.quality(run)),
         ("cosine, cumulative", number(run.cosine if run else None, 5)),
@@ -232,7 +246,10 @@ def _detail(layer: LayerResult) -> dict[str, object]:
         ("does not fit the code range", percent(layer.clipped_share)),
         ("at the lowest / highest code", f"{percent(layer.low_share)} / {percent(layer.high_share)}"),
         ("type, scale, zero point", f"{layer.dtype or '–'}, {number(layer.scale, 6)}, {layer.zero_point}"),
-        ("scale from", layer.scale_source),
+        ("scale from", words.SOURCES[layer.scale_source]),
+        ("calibrated range used", percent(layer.range_use.used if layer.range_use else None)),
+        ("matched by", words.MATCHED[layer.matched]),
+        ("ONNX nodes", ", ".join(layer.nodes) or "–"),
         ("dims (N,1,2,C,H,W)", "×".join(map(str, layer.dims)) or "–"),
         ("data id", str(layer.data_id)),
     ]

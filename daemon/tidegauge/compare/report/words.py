@@ -25,6 +25,36 @@ STATUSES = {
 }
 
 
+SOURCES = {
+    "svg": "the compile's svg or html",
+    "proto": "the quantisation proto",
+    "io": "the I/O descriptor",
+    "log": "the C7x's log",
+    "estimate": "an estimate from the float run",
+    "float": "it holds floats",
+    "none": "nowhere",
+}
+MATCHED = {
+    "name": "its whole name",
+    "sanitised": "its whole name, / as _",
+    "input": "TIDL's alias of an input",
+    "original": "TIDL's alias of an output",
+    "lineage": "what it reads and what reads it",
+    "fingerprint": "its neighbourhood in the graph",
+    "renamed": "a prefix that all names changed",
+    "weights": "the scales of its weights",
+    "value": "its values",
+    "none": "nothing",
+}
+
+
+def weights(layer: LayerResult) -> str:
+    """Which weights the local reference was computed with."""
+    if layer.weights in ("none", "float"):
+        return {"none": "none", "float": "float"}[layer.weights]
+    return layer.weights if layer.weights == "as compiled" else f"{layer.weights} (guessed: no table tells them)"
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number with few digits; a dash where there is none."""
     if value is None:
@@ -77,6 +107,42 @@ def paste(advice: tuple[Advice, ...]) -> str:
         else:
             lines.append(f'"{item.option}": "{item.value}",  # {why}')
     return "\n".join(lines)
+
+
+#: Longer values of an option are cut in a headline; the text to paste has them whole.
+_SHOWN = 90
+_IN_WORDS = {
+    "advanced_options:output_feature_16bit_names_list": "Compile with the outputs of these layers at 16 bits",
+    "advanced_options:params_16bit_names_list": "Compile with the weights of these layers at 16 bits",
+    "deny_list:layer_name": "Compile with these nodes on the Arm core",
+    "advanced_options:calibration_frames": "Calibrate again, with frames like this one among the others",
+    "advanced_options:quantization_scale_type": "Compile with one scale a weight channel",
+    "advanced_options:add_data_convert_ops": "Apply mean and scale once, and compile with TIDL's own input conversion",
+}
+
+
+def to_do(comparison: Comparison) -> tuple[str, str] | None:
+    """What to change, in plain words and as the option that does it; None where nothing is to be changed.
+
+    All culprits' cures together where they are known, else the first culprit's first choice.
+    """
+    lines = comparison.cure.advice if comparison.cure is not None and comparison.cure.advice else ()
+    if not lines and comparison.culprits:
+        lines = comparison.culprits[0].advice
+    options = [item for item in lines if item.option and not item.alternative]
+    if not options:
+        deed = next((item.why for item in lines if item.why), None)
+        return None if deed is None else (f"{deed[0].upper()}{deed[1:]}", "")
+    first = options[0]
+    value = first.value if len(first.value) <= _SHOWN else f"{first.value[:_SHOWN]}…"
+    more = f" and {len(options) - 1} more options" if len(options) > 1 else ""
+    text = _IN_WORDS.get(first.option, f"{first.why[0].upper()}{first.why[1:]}")
+    cure = comparison.cure
+    if cure is not None and cure.advice and cure.after.sqnr_db is not None:
+        text += f": {worth(cure.after)}" + (
+            f" instead of {decibels(cure.before.sqnr_db)}" if cure.before.sqnr_db else ""
+        )
+    return text, f'"{first.option}": "{value}"{more}'
 
 
 def worth(figure: WhatIf) -> str:
