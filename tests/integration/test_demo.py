@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +30,10 @@ def test_a_seed_names_the_injected_layer(tmp_path: Path) -> None:
     assert result["named_layer"] == result["injected_layer"]
     assert result["verdict"] == "accelerator"
     assert result["virtual"] is True
-    report = next((tmp_path / "run" / "collector" / "data" / "reports").glob("*/*/report.html")).read_text()
+    data = tmp_path / "run" / "collector" / "data"
+    with contextlib.closing(sqlite3.connect(data / "collector.sqlite")) as database:
+        (name,) = database.execute("SELECT sha256 FROM reports WHERE name = 'report.html'").fetchone()
+    report = (data / "blobs" / "sha256" / name).read_text()
     assert result["injected_layer"] in report
     assert "VIRTUAL" in report
     assert list((tmp_path / "run" / "board" / "state" / "spool" / "bundles").iterdir()) == [], "deleted once stored"

@@ -71,7 +71,7 @@ def health(site: TheSite) -> Health:
         status="ok" if connected else "degraded",
         version=__version__,
         broker_connected=connected,
-        devices=len(site.store.devices()),
+        devices=site.store.device_count(),
         bundles=totals.bundles,
         transfers=totals.transfers,
     )

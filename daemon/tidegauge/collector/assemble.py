@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from tidegauge.bundles import layout
 from tidegauge.bundles.archive import export_bundle
-from tidegauge.bundles.manifest import blobs_of
+from tidegauge.bundles.manifest import Manifest, StoredFile, StoredTensor, blobs_of
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.manifests import read_manifest
 from tidegauge.files import write_durably
 
+Stored = TypeVar("Stored", StoredTensor, StoredFile)
 
-def assemble(blobs: BlobStore, manifest_sha256: str, limit: int, folder: Path) -> None:
+
+def assemble(blobs: BlobStore, manifest_sha256: str, limit: int, folder: Path, partial: bool = False) -> list[str]:
     """Lay a bundle out in `folder`, its blobs as further names of those in the store. May be repeated.
 
-    Raises TidegaugeError where the manifest is not here, FileNotFoundError where a blob isn't.
+    `partial`: do without blobs that are not here, and write the manifest as if it had never named them. Returns their
+    hashes. Raises TidegaugeError where the manifest is not here, FileNotFoundError where a blob isn't.
     """
     content = blobs.get(manifest_sha256, limit)
+    manifest = read_manifest(content, limit)
     layout.blobs_folder(folder).mkdir(parents=True, exist_ok=True)
-    for sha256 in blobs_of(read_manifest(content, limit)):
-        _link(blobs.path(sha256), layout.blob_path(folder, sha256))
+    lacking: list[str] = []
+    for sha256 in blobs_of(manifest):
+        try:
+            blobs.fetch(sha256, layout.blob_path(folder, sha256))
+        except FileNotFoundError:
+            if not partial:
+                raise
+            lacking.append(sha256)
+    if lacking:
+        content = msgspec.json.encode(without(manifest, lacking))
     write_durably(layout.manifest_path(folder), content)
+    return lacking
+
+
+def without(manifest: Manifest, lacking: Collection[str]) -> Manifest:
+    """The manifest of the same anomaly without some blobs; a trace keeps its fingerprint. Pure."""
+    gone = frozenset(lacking)
+
+    def kept(items: tuple[Stored, ...]) -> tuple[Stored, ...]:
+        return tuple(item for item in items if item.blob.sha256 not in gone)
+
+    return msgspec.structs.replace(
+        manifest,
+        inputs=kept(manifest.inputs),
+        device_outputs=kept(manifest.device_outputs),
+        reference_outputs=kept(manifest.reference_outputs),
+        traced_outputs=kept(manifest.traced_outputs),
+        logs=kept(manifest.logs),
+        artifacts=kept(manifest.artifacts),
+        model=None if manifest.model is not None and manifest.model.blob.sha256 in gone else manifest.model,
+        traces=tuple(
+            msgspec.structs.replace(trace, blob=None) if trace.blob is not None and trace.blob.sha256 in gone else trace
+            for trace in manifest.traces
+        ),
+    )
 
 
 def archive(blobs: BlobStore, manifest_sha256: str, limit: int, work: Path) -> BinaryIO:
@@ -36,15 +72,3 @@ def archive(blobs: BlobStore, manifest_sha256: str, limit: int, work: Path) -> B
         assemble(blobs, manifest_sha256, limit, folder)
         export_bundle(folder, file)
         return file.open("rb")
-
-
-def _link(source: Path, target: Path) -> None:
-    """A second name for a blob, or a copy where the folders are on different file systems."""
-    if target.exists():
-        return
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.copyfile(source, target)

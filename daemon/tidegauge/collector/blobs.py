@@ -1,22 +1,27 @@
-"""Blobs by their content's hash, in a folder, through obstore (an S3-compatible store has the same interface)."""
+"""Blobs by their content's hash, through obstore: in a folder, or in an S3-compatible store that processes share."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from obstore.exceptions import GenericError, NotFoundError
-from obstore.store import LocalStore
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import LocalStore, S3Store
 
+from tidegauge.collector.config import BlobsConfig
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder
 
 _KEY = re.compile(r"^[0-9a-f]{64}$")
 _READ = 1 << 20
+_FOLDER = "sha256"
 
 
 class BlobMismatch(TidegaugeError):
@@ -24,66 +29,182 @@ class BlobMismatch(TidegaugeError):
 
 
 class BlobStore:
-    """Write once, read many. A blob that `put` has returned for survives a power cut."""
+    """Write once, read many. A blob that `put` has returned for survives a power cut.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "sha256"
+    `place`: a folder, or a bucket. Methods raise OSError where the store can't be written or reached.
+    """
+
+    def __init__(self, place: Path | S3Store) -> None:
+        self._folder = place / _FOLDER if isinstance(place, Path) else None
+        self._store: LocalStore | S3Store
+        if self._folder is None:
+            assert isinstance(place, S3Store)
+            self._store, self._prefix = place, f"{_FOLDER}/"
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._clean()
-        self._store = LocalStore(prefix=self._folder)
-        for made in (self._folder, folder, folder.parent):
+        self._clean(self._folder)
+        self._store, self._prefix = LocalStore(prefix=self._folder), ""
+        for made in (self._folder, self._folder.parent, self._folder.parent.parent):
             sync_folder(made)
 
-    def _clean(self) -> None:
+    @staticmethod
+    def _clean(folder: Path) -> None:
         """Remove what a crash left between obstore's write (`name#1`) and its rename."""
-        for stray in self._folder.glob("*#*"):
+        for stray in folder.glob("*#*"):
             stray.unlink()
+
+    @property
+    def bucket(self) -> S3Store | None:
+        """The shared store, None for a folder."""
+        return self._store if isinstance(self._store, S3Store) else None
 
     def put(self, sha256: str, source: Path) -> int:
         """Keep a file's bytes under their hash and return their number.
 
         Raises BlobMismatch where the bytes have another hash, OSError where they can't be written.
         """
-        path = self.path(sha256)
-        found = _hash(source)
+        key, found = self._key(sha256), hash_of(source)
         if found != sha256:
             raise BlobMismatch(f"the bytes received as {sha256} have the hash {found}", "send the file again")
-        if not path.is_file() or _hash(path) != sha256:  # a power cut may leave a name without its bytes
-            try:
-                self._store.put(sha256, source)
-            except GenericError as error:  # obstore has no error of its own for a full disk
-                raise OSError(errno.EIO, f"can't be written: {error}", str(path)) from error
-        with path.open("rb") as stored:
-            os.fsync(stored.fileno())  # obstore never does
-        sync_folder(self._folder)
-        return path.stat().st_size
+        size = source.stat().st_size
+        if not self._whole(sha256, size):
+            with faults(key):
+                self._store.put(key, source)
+        if self._folder is not None:
+            with self.path(sha256).open("rb") as stored:
+                os.fsync(stored.fileno())  # obstore never does
+            sync_folder(self._folder)
+        return size
+
+    def _whole(self, sha256: str, size: int) -> bool:
+        """Whether the blob is there already. A power cut may leave a name in a folder without its bytes."""
+        if self._folder is not None:
+            return self.path(sha256).is_file() and hash_of(self.path(sha256)) == sha256
+        return self.size(sha256) == size
 
     def has(self, sha256: str) -> bool:
-        return self.path(sha256).is_file()
+        return self.size(sha256) is not None
+
+    def size(self, sha256: str) -> int | None:
+        """Bytes of a blob, None where it is not here."""
+        key = self._key(sha256)
+        try:
+            with faults(key):
+                return int(self._store.head(key)["size"])
+        except FileNotFoundError:
+            return None
 
     def get(self, sha256: str, limit: int) -> bytes:
         """The whole blob. Raises TidegaugeError where it is absent or larger than `limit` bytes."""
-        try:
-            size = self._store.head(sha256)["size"]
-            if size > limit:
-                raise TidegaugeError(f"blob {sha256} has {size} bytes, the limit is {limit}", "raise the limit")
-            return bytes(self._store.get(sha256).bytes())
-        except (NotFoundError, FileNotFoundError) as error:
-            raise TidegaugeError(f"blob {sha256} is not here", "let the device send its bundle again") from error
+        size = self.size(sha256)
+        if size is None:
+            raise TidegaugeError(f"blob {sha256} is not here", "let the device send its bundle again")
+        if size > limit:
+            raise TidegaugeError(f"blob {sha256} has {size} bytes, the limit is {limit}", "raise the limit")
+        return b"".join(self.chunks(sha256))
 
     def chunks(self, sha256: str) -> Iterator[bytes]:
         """The blob piece by piece. Raises FileNotFoundError where it is absent."""
-        with self.path(sha256).open("rb") as file:
-            while piece := file.read(_READ):
-                yield piece
+        key = self._key(sha256)
+        with faults(key):
+            for piece in self._store.get(key).stream(min_chunk_size=_READ):
+                yield bytes(piece)
+
+    def fetch(self, sha256: str, target: Path) -> None:
+        """Make the blob a file: a second name for it where that is possible, else a copy.
+
+        Raises FileNotFoundError where it is absent.
+        """
+        if target.exists():
+            return
+        if self._folder is not None:
+            try:
+                os.link(self.path(sha256), target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                shutil.copyfile(self.path(sha256), target)
+            return
+        beside = target.with_name(f".{target.name}.part")
+        with beside.open("wb") as file:
+            for piece in self.chunks(sha256):
+                file.write(piece)
+        beside.rename(target)
+
+    def delete(self, sha256: str) -> None:
+        """Delete a blob; one that is absent is no error."""
+        key = self._key(sha256)
+        with contextlib.suppress(FileNotFoundError), faults(key):
+            self._store.delete(key)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Hash by name and size of every blob in the store."""
+        prefix = self._prefix or None
+        with faults(_FOLDER):
+            for some in obstore.list(self._store, prefix=prefix):
+                for each in some:
+                    name = str(each["path"]).removeprefix(self._prefix)
+                    if _KEY.match(name):
+                        yield name, int(each["size"])
+
+    def true_hash(self, sha256: str) -> str:
+        """The hash of the bytes that are kept under this name. Raises FileNotFoundError."""
+        digest = hashlib.sha256()
+        for piece in self.chunks(sha256):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def path(self, sha256: str) -> Path:
-        """Where the blob's file is or would be. Raises ValueError for anything but a hash: no paths from outside."""
+        """Where the blob's file is or would be, in a folder. Raises ValueError for anything but a hash."""
+        assert self._folder is not None, "only a folder has paths"
+        return self._folder / self._key(sha256)
+
+    def _key(self, sha256: str) -> str:
+        """No paths from outside: raises ValueError for anything but a hash."""
         if not _KEY.match(sha256):
             raise ValueError(f"not a SHA-256 in hex: {sha256!r}")
-        return self._folder / sha256
+        return self._prefix + sha256
 
 
-def _hash(path: Path) -> str:
+def open_bucket(config: BlobsConfig) -> S3Store:
+    """The bucket of the configuration; keys from the environment, as AWS names them. Raises TidegaugeError."""
+    options: dict[str, str] = {"region": config.region} if config.region else {}
+    if config.endpoint:
+        options["endpoint"] = config.endpoint
+    allow_http = config.endpoint.startswith("http://")
+    try:
+        bucket = S3Store(
+            config.bucket,
+            prefix=config.prefix or None,
+            client_options={"allow_http": allow_http},
+            retry_config={"max_retries": 5},
+            **options,  # type: ignore[arg-type]  # a TypedDict that can't be built step by step
+        )
+        obstore.list_with_delimiter(bucket)
+    except BaseError as error:
+        raise TidegaugeError(
+            f"the bucket {config.bucket} (key `blobs.bucket`) can't be used ({_short(error)})",
+            "check `blobs.endpoint`, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+        ) from error
+    return bucket
+
+
+@contextlib.contextmanager
+def faults(key: str) -> Iterator[None]:
+    """obstore's errors as OSError: a name that is not there, and everything else as an input/output error."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such blob", key) from error
+    except BaseError as error:  # obstore has no error of its own for a full disk
+        raise OSError(errno.EIO, f"the blob store failed: {_short(error)}", key) from error
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def hash_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,6 +19,8 @@ from tidegauge.collector.config import ComparisonConfig
 JSON, HTML, LOG = "comparison.json", "report.html", "compare.log"
 #: The command, without its arguments.
 COMPARE = (sys.executable, "-m", "tidegauge", "compare")
+#: Runs a program that ends with its parent: a collector that is killed must not leave comparisons behind.
+_TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 _JSON_LIMIT = 256 << 20
 _LOG_TAIL = 2000
 
@@ -81,13 +83,14 @@ class CompareProcess:
             for process in self._running:
                 _kill(process)
 
-    def run(self, bundle: Path, tempdir: Path | None, output: Path) -> Outcome:
-        """Compare the bundle folder; JSON, HTML and the log go to the folder `output`.
+    def run(self, bundle: Path, tempdir: Path | None, output: Path, model: Path | None = None) -> Outcome:
+        """Compare the bundle folder; JSON, HTML and the log go to the folder `output`. `model`: where it holds none.
 
         Raises ComparisonFailed, ComparisonCrashed, Interrupted.
         """
         command = [*self._program, str(bundle)]
         command += ["--tempdir", str(tempdir)] if tempdir is not None else []
+        command += ["--model", str(model)] if model is not None else []
         command += ["--json", str(output / JSON), "--html", str(output / HTML)]
         code = self._wait(command, output / LOG)
         tail = _tail(output / LOG)
@@ -107,7 +110,7 @@ class CompareProcess:
             if self._stopping:
                 raise Interrupted
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-S", "-c", _TETHER, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,

@@ -4,16 +4,66 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from tidegauge.configuration import load_toml
+from tidegauge.configuration import ConfigurationError, load_toml
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.files import located
 
 Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Days = Annotated[float, Meta(ge=0)]
+Role = Literal["ingest", "compare"]
+
+
+class DatabaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[database]`: a PostgreSQL that several processes share. `url` "": a SQLite file in `data`.
+
+    `url`: postgresql://user@host/database; its password in the first line of `password_file`, or as libpq takes it.
+    """
+
+    url: Annotated[str, Meta(pattern="^$|^postgresql://")] = ""
+    password_file: str = ""
+
+
+class BlobsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[blobs]`: an S3-compatible store that several processes share. `bucket` "": a folder in `data`.
+
+    `endpoint`: its URL where it is not Amazon's. The keys come from the environment: AWS_ACCESS_KEY_ID and
+    AWS_SECRET_ACCESS_KEY.
+    """
+
+    bucket: str = ""
+    prefix: str = ""
+    endpoint: Annotated[str, Meta(pattern="^$|^https?://")] = ""
+    region: str = ""
+
+
+class IngestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[ingest]`: taking bundles in. `group`: name under which several processes share the messages of one broker
+    (`$share`), which needs a shared database and shared blobs; "" for a single one.
+
+    `wait_days`: a bundle of which no blob has come for so long is compared with what is here, or called incomplete.
+    """
+
+    group: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{0,64}$")] = ""
+    wait_days: Annotated[float, Meta(gt=0)] = 7.0
+
+
+class WorkersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[workers]`: how the processes of a collector watch over each other. Seconds.
+
+    Each writes its heartbeat every `heartbeat`; one that has not for `dead_after` is taken for dead, and its
+    comparisons go on elsewhere. `attempts`: of one comparison, before its bundle is given up.
+    """
+
+    heartbeat: Seconds = 5.0
+    dead_after: Seconds = 15.0
+    attempts: Positive = 4
 
 
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +116,10 @@ class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file. Paths are absolute after `load`; `compile_library` "" means that there is none."""
+    """The whole file. Paths are absolute after `load`; `compile_library` "" means that there is none.
+
+    `roles`: what this process does besides serving pages, API and metrics: takes bundles in, runs comparisons.
+    """
 
     data: Annotated[str, Meta(min_length=1)]
     link: LinkConfig
@@ -75,6 +128,11 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
     scrape: ScrapeConfig = ScrapeConfig()
+    database: DatabaseConfig = DatabaseConfig()
+    blobs: BlobsConfig = BlobsConfig()
+    ingest: IngestConfig = IngestConfig()
+    workers: WorkersConfig = WorkersConfig()
+    roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("ingest", "compare")
 
     @property
     def data_folder(self) -> Path:
@@ -91,6 +149,7 @@ def load(path: Path) -> CollectorConfig:
     Raises ConfigurationError that names the file, the key and the cure.
     """
     config = load_toml(path, CollectorConfig)
+    _check(path, config)
     folder = path.resolve().parent
 
     def absolute(name: str) -> str:
@@ -100,5 +159,31 @@ def load(path: Path) -> CollectorConfig:
         config,
         data=absolute(config.data),
         compile_library=absolute(config.compile_library),
+        database=msgspec.structs.replace(config.database, password_file=absolute(config.database.password_file)),
         link=located(path, config.link, os.environ),
     )
+
+
+def _check(path: Path, config: CollectorConfig) -> None:
+    """What can't be said of one key alone."""
+    if bool(config.database.url) != bool(config.blobs.bucket):
+        given, lacks = ("database.url", "blobs.bucket") if config.database.url else ("blobs.bucket", "database.url")
+        raise ConfigurationError(
+            f"{path} gives `{given}` without `{lacks}`",
+            "share both among the processes, or neither: one holds the names of what is in the other",
+        )
+    if config.ingest.group and not config.database.url:
+        raise ConfigurationError(
+            f"{path} gives `ingest.group`, but this collector keeps its database to itself",
+            "give `database.url` and `blobs.bucket`, which all processes of a group share, or leave the group out",
+        )
+    if set(config.roles) != {"ingest", "compare"} and not config.database.url:
+        raise ConfigurationError(
+            f"{path} leaves a role out, which no other process can take on without a shared database",
+            "give `database.url` and `blobs.bucket`, or leave out the key `roles`",
+        )
+    if config.workers.dead_after < 2 * config.workers.heartbeat:
+        raise ConfigurationError(
+            f"{path} takes a process for dead after `workers.dead_after` = {config.workers.dead_after:g} s",
+            f"give at least twice `workers.heartbeat` ({config.workers.heartbeat:g} s)",
+        )

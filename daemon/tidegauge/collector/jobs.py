@@ -1,216 +1,142 @@
-"""The comparison of a bundle as a durable workflow: assemble → compare → index. A killed collector goes on from there.
+"""DBOS with the comparisons of a collector: started, fed, and rescued from processes that have died.
 
-Steps are idempotent: one that was interrupted runs again from its start, and one that was only slow may run twice.
+DBOS recovers the workflows of its own executor, when that starts again. What another process has left is found by its
+heartbeat, which stands still, and is put back into the queue, from where any living process takes it.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-import tempfile
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
-from dbos import DBOS, DBOSConfiguredInstance, SetWorkflowID
-from dbos import error as dbos_errors
-from sqlalchemy.exc import SQLAlchemyError
+from dbos import DBOS, SetWorkflowID, WorkflowStatus
+from sqlalchemy.engine import URL
 
-from tidegauge.bundles.reader import read_manifest
-from tidegauge.collector.assemble import assemble
-from tidegauge.collector.blobs import BlobStore
-from tidegauge.collector.compare_process import CompareProcess, ComparisonCrashed, ComparisonFailed, Outcome
-from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.comparisons import Comparisons
 from tidegauge.collector.store import Store
-from tidegauge.errors import TidegaugeError
-from tidegauge.files import sync_folder, write_durably
+from tidegauge.files import write_durably
 
 QUEUE = "comparisons"
-#: Of the order of steps. DBOS resumes only workflows of its own version, by default a hash of their source code.
-WORKFLOW_VERSION = "1"
+#: Of the order of steps and their arguments. DBOS runs only workflows of its own version, by default a hash of their
+#: source code: then each upgrade would strand what is queued.
+WORKFLOW_VERSION = "2"
+_ALIVE = ("PENDING", "ENQUEUED", "DELAYED")
 _log = logging.getLogger(__name__)
 
-#: What ends a comparison as failed. Anything else is a fault of this program.
-_ENDS = (ComparisonFailed, dbos_errors.DBOSMaxStepRetriesExceeded, TidegaugeError, OSError, SQLAlchemyError)
 
-#: Called with the result ("fine", "culprit", "coverage", "failed") and the seconds that the comparison took.
-Report = Callable[[str, float], None]
+class Jobs:
+    """DBOS, started and stopped; one a process, since DBOS keeps its state globally.
 
-
-@DBOS.dbos_class()
-class Comparisons(DBOSConfiguredInstance):
-    """The workflow and what it works with. One instance a process, under the name by which DBOS recovers it."""
+    `database`: a PostgreSQL URL, None for a SQLite file in `data`. `compares`: whether this process runs comparisons,
+    or only asks for them. `version`: of the workflows, for tests of an upgrade.
+    """
 
     def __init__(
         self,
         data: Path,
-        store: Store,
-        blobs: BlobStore,
-        library: CompileLibrary,
-        process: CompareProcess,
-        manifest_limit: int,
-        report: Report,
+        comparisons: Comparisons,
+        workers: int,
+        database: URL | None = None,
+        compares: bool = True,
+        version: str = WORKFLOW_VERSION,
     ) -> None:
-        self._work, self._reports = data / "work", data / "reports"
-        self._store, self._blobs, self._library, self._process = store, blobs, library, process
-        self._manifest_limit, self._report = manifest_limit, report
-        for folder in (self._work, self._reports):
-            folder.mkdir(exist_ok=True)
-        for stray in (*self._reports.glob("*/.new-*"), *self._work.glob("export-*")):
-            shutil.rmtree(stray)
-        super().__init__(config_name="collector")
-
-    def report_folder(self, device: str, bundle: str) -> Path:
-        """Where comparison.json, report.html and compare.log of a compared bundle are."""
-        return self._reports / device / bundle
-
-    @DBOS.workflow(name="compare-bundle", max_recovery_attempts=5)
-    def run(self, device: str, bundle: str) -> str:
-        """Compare one bundle. A failure is the bundle's own end, with its reason; it blocks no other."""
-        try:
-            self.assemble(device, bundle)
-            outcome = self.compare(device, bundle)
-        except (
-            ComparisonFailed,
-            dbos_errors.DBOSMaxStepRetriesExceeded,
-            TidegaugeError,
-            OSError,
-            SQLAlchemyError,
-        ) as error:
-            return self.fail(device, bundle, _reason(error))
-        return self.index(device, bundle, outcome)
-
-    @DBOS.step(name="assemble", retries_allowed=True, max_attempts=3, should_retry=lambda error: _may_pass(error))
-    def assemble(self, device: str, bundle: str) -> None:
-        """Lay the bundle out as a folder: manifest.json and blobs/sha256/<hex>, as links into the blob store."""
-        row = self._store.bundle(device, bundle)
-        if row is None:
-            raise ComparisonFailed(f"bundle {bundle} of {device} is not in the database")
-        assemble(self._blobs, row.manifest_sha256, self._manifest_limit, self._work / device / bundle)
-
-    @DBOS.step(name="compare", retries_allowed=True, max_attempts=2, should_retry=lambda error: _may_pass(error))
-    def compare(self, device: str, bundle: str) -> Outcome:
-        """Run the comparison; its reports take their place all at once, or not at all."""
-        self._store.set_bundle(device, bundle, "comparing", reason="")
-        place = self.report_folder(device, bundle)
-        place.parent.mkdir(exist_ok=True)
-        folder = self._work / device / bundle
-        tempdir = self._library.find_tempdir(read_manifest(folder).inventory.artifacts)
-        output = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
-        started = time.monotonic()
-        try:
-            outcome = self._process.run(folder, tempdir, output)
-            _replace(output, place)
-        finally:
-            shutil.rmtree(output, ignore_errors=True)
-        self._report(("fine", "culprit", "", "coverage")[outcome.exit_code], time.monotonic() - started)
-        return outcome
-
-    @DBOS.step(name="index")
-    def index(self, device: str, bundle: str, outcome: Outcome) -> str:
-        """Put the answer into the database, from where pages and metrics show it."""
-        shutil.rmtree(self._work / device / bundle, ignore_errors=True)
-        self._store.set_bundle(
-            device,
-            bundle,
-            "compared",
-            reason="",
-            exit_code=outcome.exit_code,
-            sentence=outcome.sentence,
-            culprit=outcome.culprit,
-            culprit_cause=outcome.culprit_cause,
-            coverage=outcome.coverage,
-            seconds=outcome.seconds,
-            report=True,
-        )
-        return "compared"
-
-    @DBOS.step(name="fail")
-    def fail(self, device: str, bundle: str, reason: str) -> str:
-        _log.error("bundle %s of %s can't be compared: %s", bundle, device, reason)
-        shutil.rmtree(self._work / device / bundle, ignore_errors=True)
-        self._report("failed", 0.0)
-        self._store.set_bundle(device, bundle, "failed", reason=reason)
-        return "failed"
-
-
-class Jobs:
-    """DBOS, started and stopped; one a process, since DBOS keeps its state globally."""
-
-    def __init__(self, data: Path, comparisons: Comparisons, workers: int) -> None:
-        self._data, self._comparisons, self._workers = data, comparisons, workers
+        self._comparisons, self._workers, self._compares = comparisons, workers, compares
+        self.version = version
+        self.executor = executor_id(data)
+        sqlite = f"sqlite:///{data / 'jobs.sqlite'}"
+        self._url = sqlite if database is None else database.render_as_string(hide_password=False)
 
     def start(self, store: Store) -> None:
         """Resume what a killed collector left, and start what is complete but was never started."""
         DBOS(
             config={
                 "name": "tidegauge-collector",
-                "system_database_url": f"sqlite:///{self._data / 'jobs.sqlite'}",
-                "application_version": WORKFLOW_VERSION,
-                "executor_id": executor_id(self._data),
+                "system_database_url": self._url,
+                "application_version": self.version,
+                "executor_id": self.executor,
                 "log_level": "WARNING",
             }
         )
+        DBOS.listen_queues([QUEUE] if self._compares else [])
         DBOS.launch()
         DBOS.register_queue(QUEUE, worker_concurrency=self._workers, polling_interval_sec=0.2)
-        self._settle(store)
+        for status in self._pending(self.executor):
+            if status.app_version != self.version:
+                self._move(status)
+        self.settle(store)
 
-    def _settle(self, store: Store) -> None:
-        for bundle in store.bundles(limit=1_000_000, state="complete"):
-            self.enqueue(bundle.device, bundle.bundle)
-        for bundle in store.bundles(limit=1_000_000, state="comparing"):
-            status = DBOS.get_workflow_status(workflow_id(bundle.device, bundle.bundle))
+    def settle(self, store: Store) -> None:
+        """What is complete gets a comparison, and what is being compared has one: repairs what a crash left between.
+
+        May be called at any time, by several processes.
+        """
+        for device, bundle, generation in store.in_state("complete"):
+            self.enqueue(device, bundle, generation)
+        for device, bundle, generation in store.in_state("comparing"):
+            status = self._status(device, bundle, generation)
             if status is None:
-                self.enqueue(bundle.device, bundle.bundle)
-            elif status.status not in ("PENDING", "ENQUEUED", "DELAYED"):
+                self.enqueue(device, bundle, generation)
+            elif status.status == "CANCELLED":
+                self.enqueue(device, bundle, store.again(device, bundle))
+            elif status.status not in _ALIVE and status.status != "SUCCESS":
                 reason = (
                     f"the comparison was given up ({status.status.lower()}: {status.error or 'no reason recorded'})"
                 )
-                store.set_bundle(bundle.device, bundle.bundle, "failed", reason=reason)
+                store.finish(device, bundle, generation, "failed", reason=reason)
 
-    def enqueue(self, device: str, bundle: str) -> None:
+    def enqueue(self, device: str, bundle: str, generation: int = 0) -> None:
         """Start the comparison of a complete bundle, once however often it is asked for."""
-        with SetWorkflowID(workflow_id(device, bundle)):
-            DBOS.enqueue_workflow(QUEUE, self._comparisons.run, device, bundle)
+        with SetWorkflowID(workflow_id(device, bundle, generation)):
+            DBOS.enqueue_workflow(QUEUE, self._comparisons.run, device, bundle, generation)
+
+    def rescue(self, executor: str) -> int:
+        """Let a living process go on with what a dead one was doing, from its last step. Returns how many those are."""
+        pending = self._pending(executor)
+        same = [status.workflow_id for status in pending if status.app_version == self.version]
+        if same:
+            DBOS.resume_workflows(same, queue_name=QUEUE)
+        for status in pending:
+            if status.app_version != self.version:
+                self._move(status)
+        return len(pending)
+
+    def take_over(self, living: set[str]) -> int:
+        """Queued comparisons of a version of workflows that no process runs any more (`living`: those that some do)."""
+        queued = DBOS.list_workflows(status="ENQUEUED", queue_name=QUEUE, load_input=False, load_output=False)
+        stranded = [status for status in queued if status.app_version not in {*living, self.version, None}]
+        for status in stranded:
+            self._move(status)
+        return len(stranded)
+
+    def _pending(self, executor: str) -> list[WorkflowStatus]:
+        return DBOS.list_workflows(status="PENDING", executor_id=executor, load_input=False, load_output=False)
+
+    def _move(self, status: WorkflowStatus) -> None:
+        """Go on with a workflow of another version under this one. What it had done is kept."""
+        done = len(DBOS.list_workflow_steps(status.workflow_id))
+        moved = f"{status.workflow_id.partition('@')[0]}@{self.version}"
+        DBOS.cancel_workflow(status.workflow_id)
+        with SetWorkflowID(moved):
+            DBOS.fork_workflow(status.workflow_id, done + 1, application_version=self.version, queue_name=QUEUE)
+        _log.warning("comparison %s of version %s goes on as %s", status.workflow_id, status.app_version, moved)
+
+    def _status(self, device: str, bundle: str, generation: int) -> WorkflowStatus | None:
+        name = workflow_id(device, bundle, generation)
+        return DBOS.get_workflow_status(f"{name}@{self.version}") or DBOS.get_workflow_status(name)
 
     @staticmethod
     def stop() -> None:
         DBOS.destroy()
 
 
-def workflow_id(device: str, bundle: str) -> str:
-    return f"{device}/{bundle}"
+def workflow_id(device: str, bundle: str, generation: int = 0) -> str:
+    return f"{device}/{bundle}/{generation}" if generation else f"{device}/{bundle}"
 
 
 def executor_id(data: Path) -> str:
-    """This collector's name to DBOS, kept in the data folder: it recovers the workflows of its own name only."""
+    """This process's name to DBOS and to the broker, kept in its data folder."""
     path = data / "executor_id"
     if not path.exists():
         write_durably(path, f"collector-{uuid.uuid4().hex}\n".encode())
     return path.read_text().strip()
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether trying again may help."""
-    return isinstance(error, ComparisonCrashed | OSError)
-
-
-def _reason(error: Exception) -> str:
-    """Why a comparison failed, of the last try."""
-    if isinstance(error, dbos_errors.DBOSMaxStepRetriesExceeded):
-        return f"{error.errors[-1]} (tried {error.max_retries} times)"
-    return str(error)
-
-
-def _replace(new: Path, place: Path) -> None:
-    """Put the folder `new` where `place` is or will be."""
-    for file in new.iterdir():
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
-    sync_folder(new)
-    if place.exists():
-        shutil.rmtree(place)
-    new.rename(place)
-    sync_folder(place.parent)

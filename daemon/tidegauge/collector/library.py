@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 NET_SUFFIX = "_tidl_net.bin"
+MODEL_SUFFIXES = (".onnx", ".tflite")
 
 
 class CompileLibrary:
@@ -29,6 +30,13 @@ class CompileLibrary:
                 if tempdir.is_dir():
                     return tempdir
         return None
+
+    def find_model(self, sha256: str) -> Path | None:
+        """A float model by the hash of its file."""
+        if self._folder is None or not sha256:
+            return None
+        models = sorted(path for suffix in MODEL_SUFFIXES for path in self._folder.rglob(f"*{suffix}"))
+        return next((path for path in models if path.is_file() and self._hash(path) == sha256), None)
 
     def _hash(self, path: Path) -> str:
         stat = path.stat()

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 MESSAGES = ("status", "alarm", "file")
 REFUSALS = ("bad_topic", "bad_status", "bad_alarm", "bad_manifest")
-POSTPONEMENTS = ("device_quota", "disk", "database")
+POSTPONEMENTS = ("device_quota", "disk", "database", "budget")
 RESULTS = ("fine", "culprit", "coverage", "failed")
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 

@@ -2,6 +2,9 @@
 
 Everything here blocks and runs in a thread. A lock keeps the calls for one file apart: a thread outlives the
 cancellation of the task that waits for it.
+
+Where several ingesters share the messages, each call begins with what the database knows, and each chunk is recorded at
+once: nothing is kept in memory but the time at which "incomplete" is due.
 """
 
 from __future__ import annotations
@@ -11,17 +14,19 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from tidegauge.clocks import wall
+from tidegauge.clocks import monotonic, wall
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import LimitsConfig
 from tidegauge.collector.manifests import BadManifest, admit, is_manifest
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.store import BundleConflict, Store
-from tidegauge.link.commands import Command, InitCommand, fin_topic
+from tidegauge.link import ranges
+from tidegauge.link.commands import Command, FinCommand, InitCommand, fin_topic
 from tidegauge.link.ranges import Ranges
 from tidegauge.link.receiver import (
     FAILURE,
@@ -66,9 +71,9 @@ class Reception:
     def __init__(self, device: str, file_id: str, shelf: Shelf) -> None:
         self.device, self.file_id = device, file_id
         self._shelf = shelf
-        self._unrecorded = 0
+        self._unrecorded: Ranges = ()
         self._lock = threading.Lock()
-        self._receiver = self._restored()
+        self._receiver = self._restored(monotonic())
 
     @property
     def deadline(self) -> float | None:
@@ -78,6 +83,8 @@ class Reception:
     def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
         """One message of the device; returns the answers to publish."""
         with self._lock:
+            if self._shelf.partials.shared:
+                self._receiver = self._restored(now)
             return self._handle(topic, command, payload, now)
 
     def _handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
@@ -86,6 +93,8 @@ class Reception:
             if refusal is not None:
                 return [refusal]
         known = self._receiver.init
+        if isinstance(command, FinCommand) and known is not None and not self._receiver.stored:
+            self._note_fin()
         actions = self._receiver.handle(topic, command, payload, now)
         if self._receiver.init is not None and self._receiver.init != known and not self._receiver.stored:
             self._begin(self._receiver.init)
@@ -93,7 +102,18 @@ class Reception:
 
     def tick(self, now: float) -> list[FileResponse]:
         with self._lock:
+            if self._shelf.partials.shared and self._receiver.deadline is not None:
+                found = self._shelf.store.transfer(self.device, self.file_id)
+                if found is None or found[0].state != "receiving":
+                    self._receiver.deadline = None  # another ingester had the last chunk, and has answered
+                    return []
+                self._receiver.coverage = found[0].coverage
             return self._carry_out("", self._receiver.tick(now), now)
+
+    def _note_fin(self) -> None:
+        """Whichever ingester writes the last chunk must know that it was the last."""
+        if self._shelf.partials.shared:
+            self._receiver.coverage = self._shelf.store.set_fin(self.device, self.file_id, wall())
 
     def record(self) -> None:
         """Make durable what has been written, then say so in the database: never more than is on the disk."""
@@ -103,20 +123,25 @@ class Reception:
     def _record(self) -> None:
         if self._unrecorded:
             self._shelf.partials.sync(self.device, self.file_id)
-            self._shelf.store.set_coverage(self.device, self.file_id, self._receiver.coverage, wall())
-            self._unrecorded = 0
+            known = self._shelf.store.add_coverage(self.device, self.file_id, self._unrecorded, wall())
+            self._receiver.coverage = ranges.union(self._receiver.coverage, known)
+            self._unrecorded = ()
 
-    def _restored(self) -> Receiver:
-        """The state machine as it was left, by an earlier run of this program too."""
+    def _restored(self, now: float) -> Receiver:
+        """The state machine as it was left, by an earlier run of this program or by another ingester."""
         shelf = self._shelf
         init: Init | None = None
         coverage: Ranges = ()
         found = shelf.store.transfer(self.device, self.file_id)
         if found is not None and found[0].state in ("receiving", "stored"):
             init = msgspec.convert(found[1], Init)
-            if found[0].state == "receiving" and shelf.partials.path(self.device, self.file_id).exists():
+            if found[0].state == "receiving" and shelf.partials.exists(self.device, self.file_id):
                 coverage = found[0].coverage
-        return self._new_receiver(init, coverage)
+        receiver = self._new_receiver(init, coverage)
+        if found is not None and found[0].fin and init is not None and not receiver.stored and not receiver.complete:
+            topic = fin_topic(self.device, self.file_id, init.size)
+            receiver.handle(topic, FinCommand(init.size, self.file_id), b"", now)
+        return receiver
 
     def _new_receiver(self, init: Init | None, coverage: Ranges = ()) -> Receiver:
         shelf = self._shelf
@@ -178,32 +203,43 @@ class Reception:
         size = len(action.data)
         self._shelf.partials.write(self.device, self.file_id, action.offset, action.data)
         self._shelf.metrics.received(size)
-        out = self._receiver.written(action.topic, action.offset, action.offset + size, now)
-        self._unrecorded += size
-        if self._unrecorded >= RECORD_BYTES:
+        self._unrecorded = ranges.add(self._unrecorded, action.offset, action.offset + size)
+        if self._shelf.partials.shared or ranges.total(self._unrecorded) >= RECORD_BYTES:
             self._record()
-        return out
+        return self._receiver.written(action.topic, action.offset, action.offset + size, now)
 
     def _verify(self, action: Verify) -> list[Action]:
         """Hash the bytes, put them into the blob store, durably, and tell the database; only then "stored"."""
         shelf = self._shelf
-        if not shelf.partials.matches(self.device, self.file_id, action.size):
-            _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
-            return self._receiver.verified(False)
-        path = shelf.partials.path(self.device, self.file_id)
-        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
-        if manifest:
-            admit(path.read_bytes(), shelf.limits.manifest_bytes, self.device)
-        size = shelf.blobs.put(self.file_id, path)
-        if manifest:
-            self._take_in(path.read_bytes())
-        done = shelf.store.add_blob(self.file_id, size, wall())
+        if shelf.partials.shared and not shelf.store.claim_check(self.device, self.file_id):
+            self._receiver.verifying = False
+            return []  # another ingester is at it, and answers
+        with shelf.partials.whole(self.device, self.file_id, action.size) as path:
+            if path is None:
+                _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
+                return self._receiver.verified(False)
+            done = self._keep(path, action.size)
         shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
         shelf.partials.discard(self.device, self.file_id)
-        self._unrecorded = 0
+        self._unrecorded = ()
         for bundle in done:
             shelf.completed(*bundle)
         return self._receiver.verified(True)
+
+    def _keep(self, path: Path, size: int) -> list[tuple[str, str]]:
+        """Put a whole file into the blob store; returns the bundles that it has made complete."""
+        shelf = self._shelf
+        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
+        content = path.read_bytes() if manifest else b""
+        if manifest:
+            admit(content, shelf.limits.manifest_bytes, self.device)
+        shelf.store.reprieve(self.file_id)
+        shelf.blobs.put(self.file_id, path)
+        if manifest:
+            self._take_in(content)
+        else:
+            shelf.store.add_pulled(self.device, size, wall())
+        return shelf.store.add_blob(self.file_id, size, wall())
 
     def _take_in(self, content: bytes) -> tuple[str, ...]:
         """Enter the bundle of a manifest; returns the blobs wanted of it."""
@@ -230,11 +266,12 @@ class Reception:
 
     def _discard(self) -> None:
         self._shelf.partials.discard(self.device, self.file_id)
-        self._unrecorded = 0
+        self._unrecorded = ()
         if self._receiver.init is None:
             self._shelf.store.end_transfer(self.device, self.file_id, "aborted", "the device gave it up", wall())
         else:
             self._begin(self._receiver.init)
+            self._shelf.store.empty_transfer(self.device, self.file_id, wall())
 
     def _refuse(self, action: Action, reason: str) -> FileResponse:
         """A manifest that is whole, but no good: sending it again would not help."""
@@ -243,6 +280,6 @@ class Reception:
         self._shelf.partials.discard(self.device, self.file_id)
         self._shelf.store.end_transfer(self.device, self.file_id, "refused", reason, wall())
         self._shelf.metrics.refused("bad_manifest")
-        self._receiver, self._unrecorded = self._new_receiver(None), 0
+        self._receiver, self._unrecorded = self._new_receiver(None), ()
         _log.warning("a manifest of %s is refused: %s", self.device, reason)
         return FileResponse(topic, FAILURE, f"bad_manifest: {reason}"[:300])

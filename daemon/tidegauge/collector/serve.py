@@ -10,27 +10,29 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import uvicorn
 
-from tidegauge.collector import web
-from tidegauge.collector.blobs import BlobStore
+from tidegauge.clocks import wall
+from tidegauge.collector import housekeeping, web
 from tidegauge.collector.compare_process import CompareProcess
+from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.collector.connection import BrokerLink
 from tidegauge.collector.ingest import Ingest
-from tidegauge.collector.jobs import Comparisons, Jobs, executor_id
+from tidegauge.collector.jobs import Jobs
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
-from tidegauge.collector.partial import Partials
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
+from tidegauge.collector.storage import Storage, open_storage
 from tidegauge.collector.store import Store
+from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 
@@ -38,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 #: A stop that takes longer is cut short: all that matters is on the disk already.
 _STOP_SECONDS = 4.5
+#: Between two looks at what waits.
+_CHORE_SECONDS = 60.0
 
 
 @dataclass
@@ -50,8 +54,9 @@ class Collector:
     store: Store
     process: CompareProcess
     jobs: Jobs
+    watch: Watch
     ingest: Ingest
-    link: BrokerLink
+    link: BrokerLink | None
     server: WebServer
 
 
@@ -61,33 +66,59 @@ def run(config: CollectorConfig, listener: socket.socket) -> None:
     collector = _build(config, config.data_folder, listener)
     try:
         collector.jobs.start(collector.store)
+        collector.watch.start()
         asyncio.run(_serve(collector))
     finally:
         _stop(collector)
 
 
 def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
-    store, blobs, partials = Store(data / "collector.sqlite"), BlobStore(data / "blobs"), Partials(data / "partial")
-    partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
+    opened = open_storage(config)
+    store, blobs, partials = opened.store, opened.blobs, opened.partials
+    if not partials.shared:
+        partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
+    adopt_reports(data, store, blobs)
     metrics = CollectorMetrics(store, config.http.device_metrics, config.link.cert)
     process, library = CompareProcess(config.comparison), CompileLibrary(config.library_folder)
-    manifest_limit = config.limits.manifest_bytes
-    comparisons = Comparisons(data, store, blobs, library, process, manifest_limit, metrics.compared)
-    jobs = Jobs(data, comparisons, config.comparison.workers)
-    link = BrokerLink(config.link, executor_id(data), metrics.connected)
-    ingest = Ingest(Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue), link.publish)
+    limit, attempts = config.limits.manifest_bytes, config.workers.attempts
+    workshop = Workshop(data, store, blobs, library, process, limit, metrics.compared, attempts)
+    compares = "compare" in config.roles
+    jobs = Jobs(data, Comparisons(workshop), config.comparison.workers, opened.jobs_url, compares)
+    chores = _chores(config, opened, jobs)
+    watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
+    link = BrokerLink(config.link, jobs.executor, metrics.connected) if "ingest" in config.roles else None
+    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue)
+    ingest = Ingest(shelf, link.publish if link is not None else _nobody)
     site = Site(
         base=config.http.base,
         store=store,
         blobs=blobs,
-        work=data / "work",
+        work=workshop.work,
         metrics=metrics if config.http.metrics else None,
-        manifest_limit=manifest_limit,
-        connected=lambda: link.connected,
-        report_folder=comparisons.report_folder,
+        manifest_limit=limit,
+        connected=lambda: link is None or link.connected,
         scrape=config.scrape,
     )
-    return Collector(data, listener, _url(config.http, listener), store, process, jobs, ingest, link, WebServer(site))
+    url = _url(config.http, listener)
+    return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
+
+
+def _chores(config: CollectorConfig, opened: Storage, jobs: Jobs) -> list[Chore]:
+    store, days = opened.store, config.ingest.wait_days
+    work: dict[str, Callable[[], object]] = {
+        "waiting bundles": lambda: housekeeping.settle_waiting(store, jobs),
+        "overdue bundles": lambda: housekeeping.give_up_waiting(store, jobs, days, wall()),
+        "idle transfers": lambda: housekeeping.forget_transfers(store, opened.partials, days, wall()),
+    }
+    return [Chore(name, _CHORE_SECONDS, do) for name, do in work.items()]
+
+
+async def _nobody(topic: str, payload: bytes) -> None:
+    """A process without the role "ingest" hears nobody, and answers nobody."""
+
+
+async def _idle() -> None:
+    await asyncio.Event().wait()
 
 
 async def _serve(collector: Collector) -> None:
@@ -98,7 +129,7 @@ async def _serve(collector: Collector) -> None:
     async with asyncio.TaskGroup() as group:
         server = group.create_task(collector.server.serve(sockets=[collector.socket]))
         ingest = group.create_task(collector.ingest.run())
-        link = group.create_task(collector.link.run(collector.ingest.put))
+        link = group.create_task(collector.link.run(collector.ingest.put) if collector.link else _idle())
         ready = group.create_task(collector.server.ready.wait())
         await asyncio.wait([server, ready], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
@@ -119,6 +150,7 @@ async def _serve(collector: Collector) -> None:
 def _stop(collector: Collector) -> None:
     (collector.data / URL_FILE).unlink(missing_ok=True)
     collector.process.stop()
+    collector.watch.stop()
     collector.jobs.stop()
     collector.store.close()
 

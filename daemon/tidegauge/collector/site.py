@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Site:
-    """`base`: the path before every page. `connected`: whether the broker is. `report_folder` by device and bundle.
+    """`base`: the path before every page. `connected`: whether the broker is.
     `work`: a folder for files that live for one answer."""
 
     base: str
@@ -34,7 +34,6 @@ class Site:
     metrics: CollectorMetrics | None
     manifest_limit: int
     connected: Callable[[], bool]
-    report_folder: Callable[[str, str], Path]
     scrape: ScrapeConfig
 
     def bundle(self, device: str, bundle: str) -> Bundle:
@@ -47,13 +46,13 @@ class Site:
     def manifest(self, bundle: Bundle) -> Manifest:
         return read_manifest(self.blobs.get(bundle.manifest_sha256, self.manifest_limit), self.manifest_limit)
 
-    def report(self, device: str, bundle: str, name: str) -> Path:
+    def report(self, device: str, bundle: str, name: str) -> bytes:
         """A file of a bundle's report. Raises NotFoundException where there is none (yet)."""
         found = self.bundle(device, bundle)
-        path = self.report_folder(found.device, found.bundle) / name
-        if not found.report or not path.is_file():
+        file = self.store.report(found.device, found.bundle, name)
+        if not found.report or file is None:
             raise NotFoundException(f"bundle {bundle} of {device} has no report (state: {found.state})")
-        return path
+        return self.blobs.get(file.sha256, file.size)
 
     def archive(self, bundle: Bundle) -> tuple[int, Iterator[bytes]]:
         """The bundle as one `.tidebundle`: its size, and its bytes. Raises ClientException where blobs are not here."""

@@ -17,18 +17,26 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
+    true,
 )
 
-SCHEMA = 1
+from tidegauge.collector.coverage import Coverage
 
-BundleState = Literal["received", "waiting_blobs", "complete", "comparing", "compared", "failed"]
+#: "incomplete": blobs did not come in time, and what is here could not be compared. "expired": its blobs are deleted.
+BundleState = Literal[
+    "received", "waiting_blobs", "complete", "comparing", "compared", "failed", "incomplete", "expired"
+]
 TransferState = Literal["receiving", "stored", "refused", "aborted"]
 BUNDLE_STATES: tuple[str, ...] = get_args(BundleState)
 TRANSFER_STATES: tuple[str, ...] = get_args(TransferState)
 
 metadata = MetaData()
 
-schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+#: One row: the name of this collector, whichever of its processes speaks. Another database is another collector.
+identity = Table(
+    "identity", metadata, Column("collector", Text, primary_key=True), Column("made", Float, nullable=False)
+)
 
 devices = Table(
     "devices",
@@ -53,12 +61,15 @@ transfers = Table(
     Column("file_id", Text, primary_key=True),
     Column("name", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("coverage", JSON, nullable=False),
+    Column("coverage", Coverage, nullable=False),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("init", JSON, nullable=False),
     Column("started", Float, nullable=False),
     Column("updated", Float, nullable=False),
+    Column("fin", Float, nullable=False, server_default="0"),
+    Column("verifying", Float, nullable=False, server_default="0"),
+    Index("transfers_by_state", "state", "device"),
 )
 
 blobs = Table(
@@ -93,8 +104,17 @@ bundles = Table(
     Column("coverage", Float),
     Column("seconds", Float),
     Column("report", Boolean, nullable=False),
+    Column("sdk", Text, nullable=False, server_default=""),
+    Column("artifacts", Text, nullable=False, server_default=""),
+    Column("progress", Float, nullable=False, server_default="0"),
+    Column("generation", Integer, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("partial", Boolean, nullable=False, server_default=false()),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
     Index("bundles_by_time", "received"),
     Index("bundles_by_state", "state"),
+    Index("bundles_by_manifest", "manifest_sha256"),
+    Index("bundles_by_finding", "model", "artifacts", "culprit"),
 )
 
 #: Which bundle needs which blob; the number of rows of a blob is its reference count.
@@ -105,6 +125,7 @@ bundle_blobs = Table(
     Column("bundle", Text, primary_key=True),
     Column("sha256", Text, primary_key=True),
     Column("size", BigInteger, nullable=False),
+    Column("wanted", Boolean, nullable=False, server_default=true()),
     ForeignKeyConstraint(["device", "bundle"], ["bundles.device", "bundles.bundle"]),
     Index("bundle_blobs_by_hash", "sha256"),
 )
@@ -121,6 +142,57 @@ alarms = Table(
     Column("message", Text, nullable=False),
     Column("wall", Float, nullable=False),
     Column("received", Float, nullable=False),
+)
+
+#: Blobs out of use, between the decision to delete their bytes and the deed: see `blob_rows`.
+condemned = Table(
+    "condemned", metadata, Column("sha256", Text, primary_key=True), Column("since", Float, nullable=False)
+)
+
+#: What a comparison wrote, kept as blobs.
+reports = Table(
+    "reports",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("bundle", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    ForeignKeyConstraint(["device", "bundle"], ["bundles.device", "bundles.bundle"]),
+    Index("reports_by_hash", "sha256"),
+)
+
+#: Processes of this collector that run comparisons, and when each was last alive, by the database's clock.
+executors = Table(
+    "executors",
+    metadata,
+    Column("executor", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("beat", Float, nullable=False),
+)
+
+#: Bytes of blobs taken from a device on a day (days since 1970, UTC).
+pulled = Table(
+    "pulled",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+)
+
+#: Models and compile outputs that an operator has registered. `key`: SHA-256 of the model, or of a *_tidl_net.bin.
+library = Table(
+    "library",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("added", Float, nullable=False),
+    Index("library_by_hash", "sha256"),
 )
 
 
@@ -146,7 +218,10 @@ class Bundle(msgspec.Struct, frozen=True):
 
     `received` on the collector's clock, `created` on the board's, both Unix seconds. `verdict` is the board's, of
     DESIGN §6.4; `sentence`, `culprit`, `culprit_cause`, `coverage` (share in 0…1) and `exit_code` the comparison's.
-    `reason`: why it failed. `blobs`: number that its manifest names, `blobs_held` of them are here.
+    `reason`: why it failed, or what the comparison had to do without (`partial`). `blobs`: number that its manifest
+    names, `blobs_wanted` of them asked for, `blobs_held` of them here. `sdk`: the release by the board's inventory,
+    `artifacts`: SHA-256 of its network file, both "" where it didn't say. `pinned`: no retention deletes it.
+    `generation`: how often it was compared anew.
     """
 
     device: str
@@ -171,7 +246,15 @@ class Bundle(msgspec.Struct, frozen=True):
     seconds: float | None = None
     report: bool = False
     blobs: int = 0
+    blobs_wanted: int = 0
     blobs_held: int = 0
+    sdk: str = ""
+    artifacts: str = ""
+    progress: float = 0.0
+    generation: int = 0
+    attempts: int = 0
+    partial: bool = False
+    pinned: bool = False
 
 
 class Transfer(msgspec.Struct, frozen=True):
@@ -186,6 +269,7 @@ class Transfer(msgspec.Struct, frozen=True):
     reason: str
     started: float
     updated: float
+    fin: float = 0.0
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -80,6 +80,10 @@ def bundle_badge(bundle: Bundle) -> Badge:
             return Badge("comparing", "busy")
         case "failed":
             return Badge("failed", "warn")
+        case "incomplete":
+            return Badge(f"incomplete {bundle.blobs_held}/{bundle.blobs}", "warn")
+        case "expired":
+            return Badge("expired", "quiet")
         case "compared":
             return {
                 0: Badge("no culprit", "good"),
@@ -103,7 +107,7 @@ def verdict_line(bundle: Bundle) -> str:
     """The comparison's sentence, or in its place why there is none."""
     if bundle.sentence:
         return bundle.sentence
-    if bundle.state == "failed":
+    if bundle.state in ("failed", "incomplete", "expired"):
         return bundle.reason[:1].upper() + bundle.reason[1:]
     if bundle.state == "comparing":
         return "The layers are being compared."

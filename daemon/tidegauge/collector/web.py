@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath
 from litestar.plugins.jinja import JinjaTemplateEngine
-from litestar.response import File, Stream, Template
+from litestar.response import Stream, Template
 from litestar.static_files import create_static_files_router
 from litestar.status_codes import HTTP_500_INTERNAL_SERVER_ERROR
 from litestar.template import TemplateConfig
@@ -75,18 +75,21 @@ def download(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Str
 
 
 @get("/reports/{device:str}/{bundle:str}/report.html", sync_to_thread=True)
-def report(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> File:
+def report(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Response[bytes]:
     """The self-contained report of the comparison."""
-    path = site.report(device, bundle, HTML)
-    return File(path, media_type="text/html; charset=utf-8", content_disposition_type="inline", filename=path.name)
+    return Response(site.report(device, bundle, HTML), media_type="text/html; charset=utf-8", headers=_inline(HTML))
 
 
 @get("/reports/{device:str}/{bundle:str}/comparison.json", sync_to_thread=True)
-def comparison(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> File:
+def comparison(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Response[bytes]:
     """The comparison as JSON."""
-    path = site.report(device, bundle, JSON)
-    name = f"{device}-{bundle}-{JSON}"
-    return File(path, media_type="application/json", content_disposition_type="inline", filename=name)
+    found = site.bundle(device, bundle)
+    headers = _inline(f"{found.device}-{found.bundle}-{JSON}")
+    return Response(site.report(device, bundle, JSON), media_type="application/json", headers=headers)
+
+
+def _inline(name: str) -> dict[str, str]:
+    return {"content-disposition": f'inline; filename="{name}"'}
 
 
 @get("/metrics", sync_to_thread=True, include_in_schema=False)

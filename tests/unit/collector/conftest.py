@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from obstore.store import S3Store
 
+from integration import database_servers
+from integration.database_servers import S3, Cluster
 from tidegauge.bundles.manifest import Blob, Cause, Inventory, Manifest, StoredFile, StoredTensor
 from tidegauge.clocks import Stamp
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import LimitsConfig
 from tidegauge.collector.metrics import CollectorMetrics
-from tidegauge.collector.partial import Partials
+from tidegauge.collector.partial import BucketPartials, FolderPartials, Partials
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.store import Store
 from tidegauge.pipeline.messages import TensorErrors
@@ -78,9 +81,52 @@ def bundle_maker() -> Callable[..., MadeBundle]:
     return make_bundle
 
 
+@pytest.fixture(scope="session")
+def postgresql_cluster() -> Iterator[Cluster]:
+    database_servers.required()
+    with database_servers.postgresql() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    with database_servers.s3() as server:
+        yield server
+
+
+@dataclass
+class Place:
+    """Where a collector keeps things: opened again by each process of it."""
+
+    folder: Path
+    database: Path | str
+    bucket: S3Store | None
+
+    def open(self) -> Store:
+        return Store(self.database)
+
+    def blobs(self) -> BlobStore:
+        return BlobStore(self.folder / "blobs" if self.bucket is None else self.bucket)
+
+    def partials(self) -> Partials:
+        if self.bucket is None:
+            return FolderPartials(self.folder / "partial")
+        return BucketPartials(self.bucket, self.folder / "work")
+
+
+@pytest.fixture(params=["sqlite+folder", "postgresql+s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Both sizes of a collector: every test that uses it runs on both."""
+    if request.param == "sqlite+folder":
+        return Place(tmp_path, tmp_path / "collector.sqlite", None)
+    cluster: Cluster = request.getfixturevalue("postgresql_cluster")
+    server: S3 = request.getfixturevalue("s3_server")
+    return Place(tmp_path, cluster.database(), server.store(server.bucket()))
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "collector.sqlite")
+def store(place: Place) -> Iterator[Store]:
+    opened = place.open()
     yield opened
     opened.close()
 
@@ -91,11 +137,11 @@ def completed() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, store: Store, completed: list[tuple[str, str]]) -> Shelf:
+def shelf(place: Place, store: Store, completed: list[tuple[str, str]]) -> Shelf:
     return Shelf(
         store=store,
-        blobs=BlobStore(tmp_path / "blobs"),
-        partials=Partials(tmp_path / "partial"),
+        blobs=place.blobs(),
+        partials=place.partials(),
         limits=LimitsConfig(),
         metrics=CollectorMetrics(store),
         completed=lambda device, bundle: completed.append((device, bundle)),

@@ -28,7 +28,7 @@ def test_example_is_valid_and_shows_the_defaults(tmp_path: Path) -> None:
 
 def test_example_names_every_key(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
-    for section in ("http", "limits", "comparison"):
+    for section in ("http", "limits", "comparison", "database", "blobs", "ingest", "workers"):
         (field,) = (item for item in msgspec.structs.fields(CollectorConfig) if item.name == section)
         for key in msgspec.structs.fields(field.type):
             assert re.search(rf"^{key.name} = ", text, re.MULTILINE), f"{section}.{key.name}"
@@ -50,6 +50,12 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("[link]\n", r"key `data` is missing"),
         ('data = "d"\n', r"key `link` is missing"),
         ("data = \n", r"not valid TOML"),
+        ('data = "d"\n[link]\n[database]\nurl = "postgresql://x/y"\n', r"`database\.url` without `blobs\.bucket`"),
+        ('data = "d"\n[link]\n[blobs]\nbucket = "b"\n', r"`blobs\.bucket` without `database\.url`"),
+        ('data = "d"\n[link]\n[database]\nurl = "mysql://x/y"\n', r"`database\.url` has a wrong value"),
+        ('data = "d"\n[link]\n[ingest]\ngroup = "g"\n', r"`ingest\.group`.*keeps its database to itself"),
+        ('data = "d"\nroles = ["ingest"]\n[link]\n', r"leaves a role out"),
+        ('data = "d"\n[link]\n[workers]\ndead_after = 6\n', r"at least twice `workers\.heartbeat`"),
     ],
 )
 def test_mistakes_name_file_key_and_cure(tmp_path: Path, text: str, expected: str) -> None:

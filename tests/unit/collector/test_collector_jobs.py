@@ -15,11 +15,12 @@ from dbos import _dbos
 from tidegauge.clocks import Wall
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.compare_process import CompareProcess, ComparisonCrashed, ComparisonFailed, Interrupted
+from tidegauge.collector.comparisons import Comparisons, Workshop
 from tidegauge.collector.config import ComparisonConfig
-from tidegauge.collector.jobs import Comparisons, Jobs, executor_id
+from tidegauge.collector.database import postgresql_url
+from tidegauge.collector.jobs import Jobs, executor_id
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.reception import Shelf
-from tidegauge.collector.store import Store
 from tidegauge.collector.tables import Bundle
 from tidegauge.compare.types import Advice, Comparison, Coverage, Culprit, Subject, to_json
 
@@ -73,8 +74,9 @@ def comparison() -> Comparison:
 class Bench:
     """Everything that a comparison needs, on one folder; `start` and `stop` as a collector's process would."""
 
-    def __init__(self, folder: Path, shelf: Shelf, make: Callable[..., Any]) -> None:
-        self.folder, self.shelf, self.make = folder, shelf, make
+    def __init__(self, place: Any, shelf: Shelf, make: Callable[..., Any]) -> None:
+        folder = place.folder
+        self.place, self.folder, self.shelf, self.make = place, folder, shelf, make
         self.results: list[str] = []
         (folder / "fake_compare.py").write_text(FAKE_COMPARE)
         (folder / "answer.json").write_bytes(to_json(comparison()))
@@ -91,11 +93,11 @@ class Bench:
         self.running = self.process()
         library = CompileLibrary(self.folder / "library")
         shelf = self.shelf
-        comparisons = Comparisons(
+        workshop = Workshop(
             self.folder, shelf.store, shelf.blobs, library, self.running, 1 << 20, lambda r, _: self.results.append(r)
         )
-        self.comparisons = comparisons
-        self.jobs = Jobs(self.folder, comparisons, 1)
+        url = None if isinstance(self.place.database, Path) else postgresql_url(self.place.database)
+        self.jobs = Jobs(self.folder, Comparisons(workshop), 1, url)
         self.jobs.start(shelf.store)
 
     def stop(self) -> None:
@@ -130,8 +132,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, shelf: Shelf, bundle_maker: Callable[..., Any]) -> Iterator[Bench]:
-    made = Bench(tmp_path, shelf, bundle_maker)
+def bench(place: Any, shelf: Shelf, bundle_maker: Callable[..., Any]) -> Iterator[Bench]:
+    made = Bench(place, shelf, bundle_maker)
     yield made
     made.stop()
 
@@ -145,7 +147,8 @@ def test_bundles_are_compared_and_a_bad_one_blocks_nobody(bench: Bench) -> None:
     good = bench.ended("good-000001")
     assert (good.state, good.exit_code, good.culprit, good.culprit_cause) == ("compared", 1, "conv3", "gain")
     assert good.sentence == "Layer conv3 multiplies by 1.5." and good.coverage == 0.9 and good.report
-    assert (bench.comparisons.report_folder("cam-1", "good-000001") / "report.html").read_text() == "<h1>report</h1>"
+    report = bench.shelf.store.report("cam-1", "good-000001", "report.html")
+    assert report is not None and bench.shelf.blobs.get(report.sha256, report.size) == b"<h1>report</h1>"
     assert bench.ended("crashonce-01").state == "compared"
     unusable = bench.ended("unusable-0001")
     assert unusable.state == "failed" and "the bundle has no traces: capture again" in unusable.reason
@@ -234,7 +237,7 @@ def test_stray_file_of_a_crash_is_cleaned(tmp_path: Path) -> None:
         blobs.path("../../etc/passwd")
 
 
-def test_blob_left_torn_by_a_power_cut_is_replaced(tmp_path: Path, store: Store) -> None:
+def test_blob_left_torn_by_a_power_cut_is_replaced(tmp_path: Path) -> None:
     blobs = BlobStore(tmp_path / "blobs")
     source = tmp_path / "source"
     source.write_bytes(b"abc")
@@ -242,4 +245,3 @@ def test_blob_left_torn_by_a_power_cut_is_replaced(tmp_path: Path, store: Store)
     blobs.path(name).write_bytes(b"")  # the name survived, the bytes did not
     assert blobs.put(name, source) == 3
     assert blobs.get(name, 10) == b"abc"
-    assert not store.has_blob(name)

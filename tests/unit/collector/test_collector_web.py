@@ -15,9 +15,11 @@ from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Wall
 from tidegauge.collector import views, web
+from tidegauge.collector.blobs import hash_of
 from tidegauge.collector.config import ScrapeConfig
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
+from tidegauge.collector.store import StoredReport
 from tidegauge.link.wire import Status
 
 BUNDLE = "bundles/cam-1/bundle-0001"
@@ -25,7 +27,7 @@ BUNDLE = "bundles/cam-1/bundle-0001"
 
 @pytest.fixture
 def client(shelf: Shelf, tmp_path: Path) -> Iterator[TestClient[Any]]:
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work").mkdir(exist_ok=True)
     site = Site(
         base="/tide",
         store=shelf.store,
@@ -34,7 +36,6 @@ def client(shelf: Shelf, tmp_path: Path) -> Iterator[TestClient[Any]]:
         metrics=shelf.metrics,
         manifest_limit=1 << 20,
         connected=lambda: True,
-        report_folder=lambda device, bundle: tmp_path / "reports" / device / bundle,
         scrape=ScrapeConfig("{device}.boards:9464", ("cam-*",)),
     )
     with TestClient(web.build(site)) as opened:
@@ -78,9 +79,10 @@ def test_every_answer_has_a_policy_and_a_report_may_only_draw(
         assert answer.status_code == status, path
         assert "default-src" in answer.headers["content-security-policy"], path
         assert ("unsafe-inline" in answer.headers["content-security-policy"]) == path.startswith("reports/"), path
-    place = tmp_path / "reports" / "cam-1" / "bundle-0001"
-    place.mkdir(parents=True)
-    (place / "report.html").write_text("<script>1</script>")
+    report = tmp_path / "report.html"
+    report.write_text("<script>1</script>")
+    kept = StoredReport("report.html", hash_of(report), shelf.blobs.put(hash_of(report), report))
+    shelf.store.set_reports("cam-1", "bundle-0001", [kept])
     shelf.store.set_bundle("cam-1", "bundle-0001", "compared", report=True, exit_code=1, culprit="conv3")
     answer = get(client, "reports/cam-1/bundle-0001/report.html")
     assert answer.text == "<script>1</script>" and answer.headers["content-type"].startswith("text/html")

@@ -1,0 +1,124 @@
+"""Transfers in the database: one row a file of a device, whichever ingester a message reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import and_, func, literal, select, update
+
+from tidegauge.clocks import Wall
+from tidegauge.collector.coverage import Coverage
+from tidegauge.collector.database import Database, columns, now_of, upsert
+from tidegauge.collector.tables import Transfer, TransferState, pulled, transfers
+from tidegauge.link import ranges
+from tidegauge.link.ranges import Ranges
+
+#: Seconds after which a file that an ingester began to check may be checked by another: the first is taken for dead.
+VERIFYING_SECONDS = 300.0
+_DAY = 86400.0
+
+
+class TransferRows(Database):
+    """Which bytes of which file are here."""
+
+    def transfer(self, device: str, file_id: str) -> tuple[Transfer, dict[str, Any]] | None:
+        """A transfer and the init message it began with."""
+        with self._reading.begin() as connection:
+            row = connection.execute(select(transfers).where(_key(device, file_id))).first()
+        return None if row is None else (msgspec.convert(row, Transfer, from_attributes=True), row.init)
+
+    def set_transfer(self, device: str, file_id: str, init: dict[str, Any], size: int, now: Wall) -> None:
+        """A transfer begins (again). One that another ingester has opened meanwhile is left as it is."""
+        row = {
+            "device": device,
+            "file_id": file_id,
+            "name": init.get("name", ""),
+            "size": size,
+            "coverage": (),
+            "state": "receiving",
+            "reason": "",
+            "init": init,
+            "started": now,
+            "updated": now,
+            "fin": 0.0,
+            "verifying": 0.0,
+        }
+        with self._engine.begin() as connection:
+            upsert(connection, transfers, row, where=transfers.c.state != "receiving")
+
+    def empty_transfer(self, device: str, file_id: str, now: Wall) -> None:
+        """Nothing of an open transfer is here any more."""
+        self._update(device, file_id, coverage=(), updated=now, fin=0.0, verifying=0.0)
+
+    def add_coverage(self, device: str, file_id: str, written: Ranges, now: Wall) -> Ranges:
+        """Bytes are written, durably. Returns all that are, by whichever ingester; empty where nothing is open."""
+        where = and_(_key(device, file_id), transfers.c.state == "receiving")
+        with self._engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                both = transfers.c.coverage.op("+")(literal(written, Coverage))
+                change = update(transfers).where(where).values(coverage=both, updated=now)
+                return tuple(connection.execute(change.returning(transfers.c.coverage)).scalar() or ())
+            known = connection.execute(select(transfers.c.coverage).where(where)).scalar()
+            if known is None:
+                return ()
+            grown = ranges.union(known, written)
+            connection.execute(update(transfers).where(where).values(coverage=grown, updated=now))
+        return grown
+
+    def set_fin(self, device: str, file_id: str, now: Wall) -> Ranges:
+        """The device has said that it is done. Returns the coverage."""
+        where = and_(_key(device, file_id), transfers.c.state == "receiving")
+        with self._engine.begin() as connection:
+            change = update(transfers).where(where).values(fin=now, updated=now).returning(transfers.c.coverage)
+            return tuple(connection.execute(change).scalar() or ())
+
+    def claim_check(self, device: str, file_id: str) -> bool:
+        """Whether it is on the caller to check the whole file: of two ingesters that could, one."""
+        with self._engine.begin() as connection:
+            now = now_of(connection)
+            free = transfers.c.verifying < now - VERIFYING_SECONDS
+            where = and_(_key(device, file_id), transfers.c.state == "receiving", free)
+            return connection.execute(update(transfers).where(where).values(verifying=now)).rowcount > 0
+
+    def end_transfer(self, device: str, file_id: str, state: TransferState, reason: str, now: Wall) -> None:
+        self._update(device, file_id, state=state, reason=reason, updated=now, verifying=0.0)
+
+    def _update(self, device: str, file_id: str, **values: object) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(update(transfers).where(_key(device, file_id)).values(**values))
+
+    def open_transfers(self, device: str | None = None, idle_since: Wall | None = None) -> list[Transfer]:
+        """Transfers that have begun and not ended, of one device or of all; those without a byte since a time."""
+        query = select(*columns(transfers, "init")).where(transfers.c.state == "receiving")
+        if device is not None:
+            query = query.where(transfers.c.device == device)
+        if idle_since is not None:
+            query = query.where(transfers.c.updated < idle_since)
+        return self._rows(query, Transfer)
+
+    def refused(self, limit: int = 20) -> list[Transfer]:
+        """The last files that were turned away, newest first."""
+        query = select(*columns(transfers, "init")).where(transfers.c.state == "refused")
+        return self._rows(query.order_by(transfers.c.updated.desc()).limit(limit), Transfer)
+
+    # --- the day's budget ------------------------------------------------------------------------------------
+
+    def add_pulled(self, device: str, size: int, now: Wall) -> None:
+        """Bytes of a blob have been taken from a device."""
+        with self._engine.begin() as connection:
+            day = int(now // _DAY)
+            upsert(connection, pulled, {"device": device, "day": day, "size": 0}, only=())
+            today = and_(pulled.c.device == device, pulled.c.day == day)
+            connection.execute(update(pulled).where(today).values(size=pulled.c.size + size))
+            connection.execute(pulled.delete().where(and_(pulled.c.device == device, pulled.c.day < day - 1)))
+
+    def pulled(self, device: str, now: Wall) -> int:
+        """Bytes taken from a device on this day (UTC)."""
+        where = and_(pulled.c.device == device, pulled.c.day == int(now // _DAY))
+        with self._reading.begin() as connection:
+            return int(connection.execute(select(func.coalesce(func.sum(pulled.c.size), 0)).where(where)).scalar_one())
+
+
+def _key(device: str, file_id: str) -> Any:
+    return and_(transfers.c.device == device, transfers.c.file_id == file_id)

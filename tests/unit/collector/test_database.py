@@ -1,0 +1,153 @@
+"""The database itself: its schema, made and upgraded, and what several processes may do to it at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from tidegauge.clocks import Wall
+from tidegauge.collector import tables
+from tidegauge.collector.store import Store
+from tidegauge.errors import TidegaugeError
+from tidegauge.link.wire import AlarmChange, Status
+
+SCHEMA_1 = Path(__file__).parent / "data" / "schema1.sql"
+
+
+def differences(store: Store) -> list[Any]:
+    """Between the schema that the migrations make and the one that the program has in mind."""
+    with store._engine.begin() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection), tables.metadata))
+
+
+def test_new_database_has_the_schema_of_the_program(store: Store) -> None:
+    assert differences(store) == []
+
+
+def test_database_of_the_previous_version_is_upgraded_with_all_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "collector.sqlite"
+    with sqlite3.connect(path) as old:
+        old.executescript(SCHEMA_1.read_text())
+    old.close()
+    store = Store(path)
+    assert differences(store) == []
+    done, waiting = store.bundles()
+    assert (done.state, done.culprit, done.exit_code, done.generation) == ("compared", "conv3", 1, 0)
+    assert (waiting.state, waiting.blobs, waiting.blobs_wanted, waiting.blobs_held) == ("waiting_blobs", 2, 2, 1)
+    assert waiting.progress == waiting.received == 1001.0
+    (transfer,) = store.open_transfers()
+    assert transfer.coverage == ((0, 100), (200, 300)) and transfer.size == 950
+    assert store.devices()[0].alarms == 1
+    name = store.collector()
+    store.close()
+    again = Store(path)
+    assert again.collector() == name and len(again.bundles()) == 2
+    again.close()
+
+
+def test_database_of_a_newer_version_is_refused_by_name(place: Any) -> None:
+    store = place.open()
+    with store._engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    store.close()
+    with pytest.raises(TidegaugeError, match="newer version of Tidegauge"):
+        place.open()
+
+
+def test_what_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "collector.sqlite").write_bytes(b"this is no database, and long enough to look at" * 100)
+    with pytest.raises(TidegaugeError, match="can't be opened") as caught:
+        Store(tmp_path / "collector.sqlite")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TidegaugeError, match=r"can't be opened.*database\.url"):
+        Store(f"postgresql://nobody@/nothing?host={tmp_path}&port=5432")
+
+
+def test_coverage_is_the_union_of_what_any_ingester_has_written(place: Any) -> None:
+    left, right = place.open(), place.open()
+    left.set_transfer("cam-1", "f" * 64, {"name": "x"}, 10, Wall(1.0))
+    assert left.add_coverage("cam-1", "f" * 64, ((0, 2), (4, 6)), Wall(2.0)) == ((0, 2), (4, 6))
+    assert right.add_coverage("cam-1", "f" * 64, ((2, 4),), Wall(3.0)) == ((0, 6),)
+    right.set_transfer("cam-1", "f" * 64, {"name": "y"}, 10, Wall(4.0))  # another ingester opens it: it is open
+    assert left.set_fin("cam-1", "f" * 64, Wall(5.0)) == ((0, 6),)
+    claims = [left.claim_check("cam-1", "f" * 64), right.claim_check("cam-1", "f" * 64)]
+    assert claims == [True, False]
+    left.end_transfer("cam-1", "f" * 64, "stored", "", Wall(6.0))
+    assert right.add_coverage("cam-1", "f" * 64, ((8, 9),), Wall(7.0)) == ()
+    found = right.transfer("cam-1", "f" * 64)
+    assert found is not None and found[0].coverage == ((0, 6),)
+    left.close()
+    right.close()
+
+
+def test_last_two_blobs_at_once_complete_their_bundle_once(place: Any, bundle_maker: Callable[..., Any]) -> None:
+    """Of two ingesters one at least must see both blobs, in every order of their transactions."""
+    stores = [place.open(), place.open(), place.open()]
+    for number in range(12):
+        made = bundle_maker(bundle=f"bundle-{number:04d}", inputs=())
+        start = threading.Barrier(3)
+        done: list[Any] = []
+
+        def add(store: Store, blob: str, start: threading.Barrier = start, done: list[Any] = done) -> None:
+            start.wait()
+            done.extend(store.add_blob(blob, 1, Wall(1.0)))
+
+        def take(store: Store, made: Any = made, start: threading.Barrier = start, done: list[Any] = done) -> None:
+            start.wait()
+            if store.add_bundle(made.manifest, made.head_id, Wall(1.0)):
+                done.append((made.manifest.device, made.manifest.bundle_id))
+
+        threads = [
+            threading.Thread(target=take, args=(stores[0],)),
+            threading.Thread(target=add, args=(stores[1], next(iter(made.blobs)))),
+            threading.Thread(target=add, args=(stores[2], list(made.blobs)[-1])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        row = stores[0].bundle("cam-1", f"bundle-{number:04d}")
+        assert row is not None and row.state == "complete" and set(done) == {("cam-1", f"bundle-{number:04d}")}
+    for store in stores:
+        store.close()
+
+
+def change(number: int, active: bool, detector: str = "loss") -> AlarmChange:
+    return AlarmChange(f"a{number}", active, detector, "accelerator", (), "Output is black.", 1.0, "b", 2.0)
+
+
+def names(store: Store) -> list[tuple[str, str]]:
+    return sorted((each.detector, each.verdict) for each in store.active_alarms())
+
+
+def test_alarm_raised_while_nobody_listened_is_told_by_the_retained_status(store: Store) -> None:
+    latched = Status("online", 5, alarm="loss, golden", detail={"alarm.accelerator": 1.0})
+    store.set_status("cam-1", latched, Wall(100.0))
+    assert names(store) == [("golden", "accelerator"), ("loss", "accelerator")]
+    store.set_status("cam-1", latched, Wall(160.0))  # repeated every minute
+    assert len(store.active_alarms()) == 2 and store.devices()[0].alarms == 2
+    store.set_alarm("cam-1", change(7, True), Wall(161.0))  # its own message comes late: it is the same alarm
+    assert len(store.active_alarms()) == 2
+    store.set_status("cam-1", Status("online", 5, alarm="loss"), Wall(162.0))
+    assert names(store) == [("loss", "accelerator")]
+    store.set_alarm("cam-1", change(7, False), Wall(163.0))
+    store.set_alarm("cam-1", change(7, True), Wall(164.0))  # out of order: what was cleared stays so
+    assert names(store) == []
+
+
+def test_alarm_cleared_while_nobody_listened_ends_and_a_fresh_one_is_not_taken_for_it(store: Store) -> None:
+    store.set_alarm("cam-1", change(1, True), Wall(100.0))
+    store.set_status("cam-1", Status("online", 5), Wall(101.0))  # overtaken by the alarm that it doesn't know yet
+    assert names(store) == [("loss", "accelerator")]
+    store.set_status("cam-1", Status("lost", 5), Wall(1000.0))  # a will knows nothing of alarms
+    assert names(store) == [("loss", "accelerator")]
+    store.set_status("cam-1", Status("online", 6), Wall(1001.0))
+    assert names(store) == []
