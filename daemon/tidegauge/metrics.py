@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tidegauge.attribution import TERMS
 from tidegauge.detectors.camera import CONDITIONS
-from tidegauge.link.errors import KINDS as LINK_FAULTS
-from tidegauge.link.gate import Refusal as CommandRefusal
+from tidegauge.link.gate import COUNTED as COMMAND_REFUSALS
 from tidegauge.spool.planner import DropReason
 from tidegauge.tidl.log_causes import LogCause
 
@@ -101,16 +100,18 @@ REFUSALS = tuple(refusal.value for refusal in Refusal)
 KNOWN_ANSWER_SIDES = ("device", "reference")
 CAMERA_PROBLEMS = ("down", *CONDITIONS)
 PUBLISH_RESULTS = ("ok", "refused", "lost", "dropped")
-#: `declined`: a right command that the agent would not carry out; `repeated`: answered again, not done again.
-COMMAND_RESULTS = ("done", "declined", "repeated", *(refusal.value for refusal in CommandRefusal))
+#: Faults of the link by `link.errors`; while one of the others holds, `mqtt_connected` is 0.
+LINK_FAULTS = ("refused", "certificate", "acl", "taken_over")
+#: `declined`: a right command that the agent would not carry out; the others but `done`: refused by `link.gate`.
+COMMAND_RESULTS = ("done", "declined", *COMMAND_REFUSALS)
 
 #: Frame budgets of 30 and 20 pictures a second are edges.
-LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
+LATENCY_BUCKETS = (0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
 #: Few buckets where their edges decide nothing: an agent with two models exports 300 series at most.
-SHADOW_BUCKETS = (0.1, 1, 10)
-LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.2, 0.5)
-NMSE_BUCKETS = (1e-6, 1e-4, 1e-2, 1.0)
-LAG_BUCKETS = (0.005, 0.1, 0.5, 5)
+SHADOW_BUCKETS = (0.1, 1)
+LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.5)
+NMSE_BUCKETS = (1e-4, 1e-2)
+LAG_BUCKETS = (0.005, 0.1, 0.5)
 
 
 class AgentMetrics:
@@ -297,12 +298,9 @@ class AgentMetrics:
         )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
-        self.mqtt_answer = self._gauge(
-            "mqtt_last_answer_monotonic_seconds", "Monotonic time of the broker's last answer of any kind."
-        )
         self.link_faults = self._counter("mqtt_faults_total", "Faults of the link to the broker, by kind.", "kind")
         self.commands = self._counter(
-            "commands_total", "Commands over the broker: how they ended, or why they were refused.", "result"
+            "commands_total", "Commands over the broker: carried out, declined, or refused and why.", "result"
         )
         self.bundles_sent = self._counter("bundles_sent_total", "Bundles stored by the collector.")
         self.bundles_refused = self._counter("bundles_refused_total", "Bundles that the collector turned away.")

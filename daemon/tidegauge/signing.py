@@ -31,6 +31,21 @@ PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 _MAX_FILE = 4096
 
 
+#: Points of small order, the top bit left out: by such a "key" one signature fits any text (by libsodium's
+#: list). No private key has one.
+_NO_KEYS = frozenset(
+    {
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    }
+)
+
+
 class Use(Enum):
     """What a signature is for; the value is the first line of what is signed."""
 
@@ -117,7 +132,10 @@ def create(path: Path) -> FileKey:
 def verify(public: str, use: Use, signature: bytes, data: bytes) -> bool:
     """Whether `signature` is that of `data` for this use by the key. A key that is none has signed nothing."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        raw = bytes.fromhex(public)
+        if len(raw) != 32 or (raw[:31] + bytes([raw[31] & 0x7F])).hex() in _NO_KEYS:
+            return False
+        key = Ed25519PublicKey.from_public_bytes(raw)
         key.verify(signature, use.value + data)
     except (InvalidSignature, ValueError):
         return False

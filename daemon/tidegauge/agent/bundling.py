@@ -12,15 +12,22 @@ from tidegauge import board
 from tidegauge.agent.completeness import Completeness
 from tidegauge.agent.endings import Ending
 from tidegauge.agent.events import AlarmRaised, Evidence
+from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.fingerprint import digest_file, fingerprint
 from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace
+from tidegauge.bundles.signature import sign
 from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
 from tidegauge.pipeline.messages import PipelineReady, TraceDone
 from tidegauge.profile import Profile
+from tidegauge.signing import KeyProvider
+from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import tensor_table, trace_names
+
+#: Bytes of a bundle beside traces, tensors, model and artifacts: the manifest, logs, folders. Its files likewise.
+BESIDE, FILES_BESIDE = 4 << 20, 64
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -68,14 +75,60 @@ def identify(device: str, profile: Profile, reference_runtime: str) -> Identity:
     return Identity(device, profile, artifacts, sha256_file(Path(profile.model)), board.versions(), reference_runtime)
 
 
-def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured: Captured, privacy: str) -> str:
-    """Write the bundle into the spool and seal it. Returns its id.
+def build_bundle(
+    spool: Spool,
+    identity: Identity,
+    alarm: AlarmRaised,
+    captured: Captured,
+    privacy: str,
+    key: KeyProvider | None = None,
+) -> str:
+    """Write the bundle into the spool and seal it, signed with the device's `key`. Returns its id.
 
     With `privacy` "statistics" no tensor leaves the board: traces go as fingerprints, tensors not at all.
     """
-    folder = spool.prepare(alarm.id)
-    writer = BundleWriter(folder)
     full = privacy != "statistics"
+    size, files = _room(identity.profile, captured, full)
+    folder = spool.prepare(alarm.id, size, files)
+    try:
+        _write(BundleWriter(folder), identity, alarm, captured, full, key)
+        spool.commit(alarm.id)
+    except (OSError, BundleError):
+        # A file whose sync has failed is not synced again: nobody knows what of it is on the disk.
+        spool.discard(alarm.id, DropReason.DISK)
+        raise
+    return alarm.id
+
+
+def bundle_bytes(profile: Profile, traces: int) -> int:
+    """At most, of a bundle with so many bytes of traces: model, artifacts, tensors, logs and manifest too."""
+    files = [Path(profile.model), *(path for path in Path(profile.artifacts).iterdir() if path.is_file())]
+    return traces + sum(path.stat().st_size for path in files) + BESIDE
+
+
+def _room(profile: Profile, captured: Captured, full: bool) -> tuple[int, int]:
+    """Bytes and inodes that the bundle takes at most, in blocks: room is made before the first write."""
+    tensors = [
+        *captured.evidence.inputs,
+        *captured.evidence.device,
+        *captured.evidence.reference,
+        *captured.traced_outputs,
+    ]
+    taken = sum(captured.sizes) + sum(len(tensor) for tensor in tensors) if full else 0
+    texts = len(captured.remote_log) + len(captured.worker_log)
+    files = len(captured.traces) + len(tensors) + FILES_BESIDE
+    # What can't be compressed grows by a zstd frame's header and a few bytes a block of 128 KiB.
+    return bundle_bytes(profile, taken + taken // 1000 + texts) + 4096 * files, files
+
+
+def _write(
+    writer: BundleWriter,
+    identity: Identity,
+    alarm: AlarmRaised,
+    captured: Captured,
+    full: bool,
+    key: KeyProvider | None,
+) -> None:
     ready, evidence = captured.ready, captured.evidence
     elements = element_types(captured.remote_log)
     lacking = b"" if captured.completeness.whole else msgspec.json.encode(captured.completeness)
@@ -122,9 +175,7 @@ def build_bundle(spool: Spool, identity: Identity, alarm: AlarmRaised, captured:
         model=StoredFile(Path(identity.profile.model).name, writer.add_file(Path(identity.profile.model), "raw")),
         artifacts=_artifacts(writer, Path(identity.profile.artifacts)),
     )
-    writer.seal(manifest)
-    spool.commit(alarm.id)
-    return alarm.id
+    writer.seal(manifest if key is None else sign(manifest, key))
 
 
 def _portable(profile: Profile) -> Profile:

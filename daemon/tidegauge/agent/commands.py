@@ -6,19 +6,24 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.capture import CaptureService
+from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.control_messages import (
     AnyCommand,
     CaptureNow,
     ClearAlarms,
     GetStatus,
+    Pull,
     Rebaseline,
+    Reload,
     SelfTest,
     SetLogLevel,
+    SetSampling,
 )
 from tidegauge.agent.events import AlarmRaised, GoldenRoundEnded, GoldenWanted, LossArrived
 from tidegauge.agent.monitor import Monitor
@@ -29,9 +34,12 @@ from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Stamp, monotonic, stamp, wall
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder
+from tidegauge.link.uplink import Uplink
 
 log = logging.getLogger(__name__)
 
+#: Size at which the audit log is put aside for a new one; the one before is dropped.
+AUDIT_BYTES = 4 << 20
 SAMPLE_SECONDS = 60.0
 ROUND_SECONDS = 300.0
 
@@ -46,13 +54,27 @@ class AuditEntry(msgspec.Struct, frozen=True):
     outcome: str
 
 
+class Settings(Protocol):
+    """What the agent runs with, and how it takes other settings: `agent.reload.Reload`."""
+
+    config: AgentConfig
+
+    async def now(self) -> str:
+        """Read agent.toml. Returns what was taken, in a sentence; raises TidegaugeError where it is wrong."""
+
+
 class AuditLog:
-    """Appends to `audit.log` in the state folder, each line durable before the answer is given."""
+    """Appends to `audit.log` in the state folder, each line durable before the answer is given.
+
+    It takes twice `AUDIT_BYTES` at most: whoever may command often can't fill the disk.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "audit.log"
 
     def add(self, who: str, command: str, done: bool, outcome: str) -> None:
+        if self.path.exists() and self.path.stat().st_size >= AUDIT_BYTES:
+            self.path.replace(self.path.with_suffix(".log.1"))
         new = not self.path.exists()
         line = msgspec.json.encode(AuditEntry(stamp(), who, command, done, outcome)) + b"\n"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
@@ -66,7 +88,7 @@ class AuditLog:
 
 
 class Operator:
-    """Carries commands out. Local ones come through the control socket."""
+    """Carries commands out: those of the control socket, and the signed ones of the broker."""
 
     def __init__(
         self,
@@ -76,9 +98,12 @@ class Operator:
         capture: CaptureService,
         store: StateStore,
         bus: Bus,
+        uplink: Uplink,
     ) -> None:
+        #: What sampling and reload change; None where this agent can't change it while it runs.
+        self.settings: Settings | None = None
         self._monitor, self._pipeline, self._shadow, self._capture = monitor, pipeline, shadow, capture
-        self._store, self._bus = store, bus
+        self._store, self._bus, self._uplink = store, bus, uplink
         self._audit = AuditLog(store.folder)
         self._rounds: list[tuple[float, asyncio.Future[GoldenRoundEnded]]] = []
         self._pairs: list[asyncio.Future[LossArrived]] = []
@@ -93,11 +118,18 @@ class Operator:
         try:
             sentence = await self._carry_out(command)
         except TidegaugeError as error:
-            self._audit.add(who, name, False, str(error))
+            self.note(who, name, False, str(error))
             raise
-        self._audit.add(who, name, True, sentence)
-        log.info("%s asked for %s: %s", who, name, sentence)
+        self.note(who, name, True, sentence)
         return sentence
+
+    def note(self, who: str, command: str, done: bool, outcome: str) -> None:
+        """For the record: the audit log, and a line in the log."""
+        log.log(logging.INFO if done else logging.WARNING, "%s asked for %s: %s", who, command, outcome)
+        try:
+            self._audit.add(who, command, done, outcome)
+        except OSError as error:  # a full disk must not forbid what may cure it
+            log.error("the audit log %s can't be written: %s", self._audit.path, error)
 
     async def _carry_out(self, command: AnyCommand) -> str:
         match command:
@@ -112,6 +144,13 @@ class Operator:
             case SetLogLevel(level):
                 logging.getLogger().setLevel(level.upper())
                 return f"the log level is now {level}"
+            case SetSampling():
+                return self._set_sampling(command)
+            case Reload():
+                return await self._changeable().now()
+            case Pull(bundle):
+                await self._uplink.pull(bundle)
+                return f"bundle {bundle} is sent before all others, as far as the collector wants it"
             case GetStatus():
                 return ""
 
@@ -131,6 +170,24 @@ class Operator:
             )
         self._monitor.rebaseline()
         return "a new acceptance has begun; the former reference, its evidence and its alarms are gone"
+
+    def _changeable(self) -> Settings:
+        if self.settings is None:
+            raise TidegaugeError("not supported by this agent: its settings are read at its start", "restart it")
+        return self.settings
+
+    def _set_sampling(self, command: SetSampling) -> str:
+        mean = command.gap_mean
+        floor = mean / 3 if command.gap_floor is None else command.gap_floor
+        if floor >= mean:
+            raise TidegaugeError(f"a floor of {floor:g} s is not below the mean gap of {mean:g} s", "make it smaller")
+        settings = self._changeable()
+        shadow = msgspec.structs.replace(settings.config.shadow, gap_mean=mean, gap_floor=floor)
+        settings.config = msgspec.structs.replace(settings.config, shadow=shadow)
+        self._shadow.reconfigure(settings.config)
+        allowed = self._shadow.gap
+        by_budget = f", {allowed:.3g} s as the CPU budget allows" if allowed > mean else ""
+        return f"a shadow sample every {mean:g} s on average, {floor:g} s at least{by_budget}"
 
     async def _capture_now(self) -> str:
         pair: asyncio.Future[LossArrived] = asyncio.get_running_loop().create_future()

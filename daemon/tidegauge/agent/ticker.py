@@ -14,7 +14,7 @@ from tidegauge.clocks import monotonic
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.certificates import expiry
 from tidegauge.link.uplink import Uplink
-from tidegauge.metrics import HEALTH_STATES, AgentMetrics
+from tidegauge.metrics import HEALTH_STATES, LINK_FAULTS, AgentMetrics
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 
@@ -94,9 +94,8 @@ class Ticker:
             self._drops[reason] = count
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
-        if state.heard is not None:
-            metrics.mqtt_answer.set(state.heard())
-        for kind, count in state.failures.items():
+        for kind in LINK_FAULTS:
+            count = state.failures[kind]
             metrics.link_faults.labels(kind).inc(count - self._faults[kind])
             self._faults[kind] = count
         metrics.bundles_sent.inc(state.bundles_sent - self._sent)

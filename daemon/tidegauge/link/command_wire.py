@@ -91,8 +91,11 @@ def sign_order(order: Order, key: KeyProvider | None) -> bytes:
     return encode(Signed(payload, key.public, key.sign(Use.COMMAND, payload)))
 
 
-def sign_answer(answer: CommandAnswer, key: KeyProvider) -> bytes:
+def sign_answer(answer: CommandAnswer, key: KeyProvider | None) -> bytes:
+    """The envelope of an answer, by the device's own key where it has one."""
     payload = encode(answer)
+    if key is None:
+        return encode(Signed(payload))
     return encode(Signed(payload, key.public, key.sign(Use.ANSWER, payload)))
 
 

@@ -20,7 +20,7 @@ class Unreachable(LinkError):
 class TlsFailed(LinkError):
     """A certificate or key can't be used, or the handshake failed."""
 
-    kind = "tls"
+    kind = "refused"
 
 
 class CertificateExpired(TlsFailed):
@@ -32,7 +32,7 @@ class CertificateExpired(TlsFailed):
 class AuthRefused(LinkError):
     """The broker doesn't accept this user, password or certificate."""
 
-    kind = "auth"
+    kind = "refused"
 
 
 class BrokerRefused(LinkError):
@@ -72,7 +72,7 @@ class PublishRefused(LinkError):
 
 
 #: Every kind.
-KINDS = ("unreachable", "tls", "certificate", "auth", "refused", "acl", "lost", "silent", "taken_over")
+KINDS = ("unreachable", "certificate", "refused", "acl", "lost", "silent", "taken_over")
 
 
 def first_of(group: BaseExceptionGroup[LinkError]) -> LinkError:

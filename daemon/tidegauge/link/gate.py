@@ -27,7 +27,7 @@ REMEMBERED = 64
 
 
 class Refusal(StrEnum):
-    """Why a command is not obeyed: label of a metric, and `reason` of the answer."""
+    """Why a command is not obeyed: `reason` of the answer."""
 
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
@@ -49,6 +49,32 @@ class Refusal(StrEnum):
     RATE = "rate"
 
 
+#: How a refusal is counted: each of these is one series. What only an operator's own program can cause counts as
+#: unknown, what passes as declined.
+COUNTED_AS = {
+    Refusal.UNSIGNED: "forged",
+    Refusal.NO_OPERATOR_KEY: "forged",
+    Refusal.UNKNOWN_KEY: "forged",
+    Refusal.BAD_SIGNATURE: "forged",
+    Refusal.WRONG_DEVICE: "wrong_device",
+    Refusal.EXPIRED: "expired",
+    Refusal.FUTURE: "future",
+    Refusal.REPLAYED: "replayed",
+    Refusal.ID_REUSED: "replayed",
+    Refusal.TOO_LARGE: "unknown",
+    Refusal.MALFORMED: "unknown",
+    Refusal.UNKNOWN_VERSION: "unknown",
+    Refusal.TOO_LONG: "unknown",
+    Refusal.UNKNOWN_COMMAND: "unknown",
+    Refusal.BAD_PARAMETERS: "unknown",
+    Refusal.NOT_RECORDED: "declined",
+    Refusal.BUSY: "declined",
+    Refusal.RATE: "declined",
+}
+#: Its values that are refusals of the gate itself.
+COUNTED = ("forged", "wrong_device", "expired", "future", "replayed", "unknown")
+
+
 class Remembered(msgspec.Struct, frozen=True):
     """How a command ended, or that it has begun (`running`). `command`: SHA-256 of its payload."""
 
@@ -61,12 +87,14 @@ class Remembered(msgspec.Struct, frozen=True):
 
 class Memory(msgspec.Struct, frozen=True):
     """What must survive a restart: the last counter by key, the newest moment that a command was issued at (the clock
-    may jump back), and the last answers, oldest first.
+    may jump back), and the last answers, oldest first. `not_before`: what was issued earlier is refused, since the
+    memory of it was lost.
     """
 
     counters: dict[str, int] = {}
     latest: float = 0.0
     answered: tuple[Remembered, ...] = ()
+    not_before: float = 0.0
     version: int = 1
 
 
@@ -191,6 +219,8 @@ def _admit(
     late = _out_of_time(order, max(wall, memory.latest))
     if late is not None:
         return refused(*late)
+    if key and order.issued < memory.not_before:
+        return refused(Refusal.REPLAYED, "issued before this board lost its memory of commands", "send it anew")
     if key and order.counter <= memory.counters.get(key, 0):
         return refused(
             Refusal.REPLAYED,
@@ -235,7 +265,8 @@ def _begun(memory: Memory, order: Order, key: str, command: str) -> Memory:
         return memory
     answered = (*memory.answered, Remembered(order.id, command, "running"))[-REMEMBERED:]
     counters = {**memory.counters, key: order.counter}
-    return Memory(counters, max(memory.latest, order.issued), answered)
+    latest = max(memory.latest, order.issued)
+    return msgspec.structs.replace(memory, counters=counters, latest=latest, answered=answered)
 
 
 def ended(memory: Memory, answer: Remembered) -> Memory:

@@ -69,6 +69,13 @@ class Governor:
         ordinary = max(any_blob, by_hour)
         return (_from_now(ordinary), _from_now(any_blob))
 
+    def why(self) -> str:
+        """Why no blob may go now, by the key that forbids it; empty where they may."""
+        ordinary, any_blob = self.holds()
+        if any_blob:
+            return "the day's budget is spent (key `link.mib_per_day`)"
+        return f"until {self._window[:5]} (key `link.upload_window`)" if ordinary else ""
+
     def _read(self) -> Spent:
         if self._account is None:
             return Spent()
