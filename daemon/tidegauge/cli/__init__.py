@@ -28,6 +28,7 @@ COMMANDS = {
     "lint": "What TIDL will do to a model, before a compile.",
     "profile": "Write a model profile from a compile's output.",
     "rebaseline": "Start a new acceptance on this board.",
+    "setup": "From a compiled model and a camera to a running acceptance.",
     "status": "What the agent on this board is doing.",
     "support": "One file to send along with a question; no secrets in it.",
     "version": "Version of Tidegauge and of Python.",

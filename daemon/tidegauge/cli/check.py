@@ -41,22 +41,28 @@ def command(config: Path | None, as_json: bool) -> None:
 
     One line a check. Exit code 0 when no check failed (warnings are allowed), else 2.
     """
-    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    context = Context(str(config) if config else "", environment=environment, checker=os.getpid())
-    results: list[Result] = []
-    first = run_one(CONFIGURATION, context)
-    _tell(first, results, quiet=as_json)
-    if config is not None and first.status == "ok":
-        context = msgspec.structs.replace(context, settings=settings_of(read(config)))
-    for result in _others(context):
-        _tell(result, results, quiet=as_json)
+    results, context = run_checks(config, quiet=as_json)
     failures = [result.id for result in results if result.status == "failed"]
     if as_json:
         report = Report(1, not failures, context.virtual, tuple(results))
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
-        click.echo(_summary(results))
+        click.echo(summary(results))
     sys.exit(ExitCode.UNUSABLE if failures else ExitCode.FINE)
+
+
+def run_checks(config: Path | None, *, quiet: bool) -> tuple[list[Result], Context]:
+    """All checks, each told in a line as it is known, unless `quiet`; and what they looked at."""
+    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    context = Context(str(config) if config else "", environment=environment, checker=os.getpid())
+    results: list[Result] = []
+    first = run_one(CONFIGURATION, context)
+    _tell(first, results, quiet=quiet)
+    if config is not None and first.status == "ok":
+        context = msgspec.structs.replace(context, settings=settings_of(read(config)))
+    for result in _others(context):
+        _tell(result, results, quiet=quiet)
+    return results, context
 
 
 def _others(context: Context) -> Iterable[Result]:
@@ -73,6 +79,6 @@ def _tell(result: Result, results: list[Result], *, quiet: bool) -> None:
     click.echo(f"{result.id:<16} {word} {result.found}{cure}")
 
 
-def _summary(results: list[Result]) -> str:
+def summary(results: list[Result]) -> str:
     counts = {status: sum(result.status == status for result in results) for status in WORDS}
     return ", ".join(f"{counts[status]} {word}" for status, word in WORDS.items())

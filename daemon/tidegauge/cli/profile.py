@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -17,7 +18,7 @@ from tidegauge.tidl.errors import FormatError
 from tidegauge.tidl.io_descriptor import IoDescriptor
 from tidegauge.tidl.param_yaml import CompileParameters
 from tidegauge.tidl.plain_yaml import LARGEST
-from tidegauge.tidl.profile_draft import Told, draft, to_toml
+from tidegauge.tidl.profile_draft import Draft, Told, draft, to_toml
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -32,21 +33,38 @@ class _Numbers(click.ParamType[Any]):
             self.fail(f"{value!r} is not a number or numbers with commas between", param, ctx)
 
 
+#: What no file may tell; `tidegauge setup` takes the same.
+_OPTIONS = (
+    click.option(
+        "--model", type=_FILE, help="The model file that was compiled (default: param.yaml's, if it is there)."
+    ),
+    click.option("--param", type=_FILE, help="The compile's param.yaml (default: in ARTIFACTS or the folder above)."),
+    click.option("--name", help="Name of the profile (default: the model's)."),
+    click.option("--runtime", type=click.Choice(["onnx", "tflite"])),
+    click.option("--input", "input_name", metavar="NAME", help="The picture input, where there are several."),
+    click.option("--mean", type=_Numbers(), metavar="A,B,C", help="Where no param.yaml tells it."),
+    click.option("--scale", type=_Numbers(), metavar="A,B,C", help="(value - mean) * scale, of 8-bit values."),
+    click.option("--channel-order", type=click.Choice(["RGB", "BGR"])),
+    click.option("--layout", type=click.Choice(["NCHW", "NHWC"])),
+    click.option("--output", "output_name", metavar="NAME", help="The watched output, where there are several."),
+    click.option(
+        "--kind", type=click.Choice(get_args(get_type_hints(Output)["kind"])), help="What the output is [raw]."
+    ),
+    click.option("--step", type=click.FloatRange(0, min_open=True), help="What the product does not mind. Needed."),
+    click.option("--range", type=_Numbers(), metavar="LOW,HIGH", help="Of an output that is a picture, such as 0,1."),
+)
+
+
+def profile_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options out of which `drafted` makes a profile."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
 @click.command("profile")
 @click.argument("artifacts", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--model", type=_FILE, help="The model file that was compiled (default: param.yaml's, if it is there).")
-@click.option("--param", type=_FILE, help="The compile's param.yaml (default: in ARTIFACTS or the folder above).")
-@click.option("--name", help="Name of the profile (default: the model's).")
-@click.option("--runtime", type=click.Choice(["onnx", "tflite"]))
-@click.option("--input", "input_name", metavar="NAME", help="The picture input, where there are several.")
-@click.option("--mean", type=_Numbers(), metavar="A,B,C", help="Where no param.yaml tells it.")
-@click.option("--scale", type=_Numbers(), metavar="A,B,C", help="(value - mean) * scale, of 8-bit values.")
-@click.option("--channel-order", type=click.Choice(["RGB", "BGR"]))
-@click.option("--layout", type=click.Choice(["NCHW", "NHWC"]))
-@click.option("--output", "output_name", metavar="NAME", help="The watched output, where there are several.")
-@click.option("--kind", type=click.Choice(get_args(get_type_hints(Output)["kind"])), help="What the output is [raw].")
-@click.option("--step", type=click.FloatRange(0, min_open=True), help="What the product does not mind. Needed.")
-@click.option("--range", type=_Numbers(), metavar="LOW,HIGH", help="Of an output that is a picture, such as 0,1.")
+@profile_options
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write this file; else print it.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
@@ -59,18 +77,7 @@ def command(
     """
     if out is not None and out.exists() and not force:
         raise TidegaugeError(f"{out} exists already", "choose another name, or replace it with --force")
-    if told["range"] is not None and len(told["range"]) != 2:
-        raise click.BadParameter("needs two numbers, the lowest and the highest", param_hint="--range")
-    path = param or _parameters_beside(artifacts)
-    parameters = None if path is None else _parse_parameters(path)
-    model = model or _model_beside(path, parameters)
-    wishes = Told(
-        model=str(model.resolve()) if model is not None else None,
-        input=told.pop("input_name"),
-        output=told.pop("output_name"),
-        **told,
-    )
-    made = draft(wishes, parameters, _descriptors(artifacts), str(artifacts.resolve()))
+    made = drafted(artifacts, model, param, told)
     text = to_toml(made)
     for warning in made.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -86,6 +93,21 @@ def command(
     for key, source in made.sources.items():
         click.echo(f"{key}: {source}")
     click.echo(f"{out}: profile {made.profile.name}")
+
+
+def drafted(artifacts: Path, model: Path | None, param: Path | None, told: dict[str, Any]) -> Draft:
+    """A profile of what lies in ARTIFACTS and of options. Raises TidegaugeError naming what is missing."""
+    if told["range"] is not None and len(told["range"]) != 2:
+        raise click.BadParameter("needs two numbers, the lowest and the highest", param_hint="--range")
+    path = param or _parameters_beside(artifacts)
+    parameters = None if path is None else _parse_parameters(path)
+    model = model or _model_beside(path, parameters)
+    named = {"input_name": "input", "output_name": "output"}
+    wishes = Told(
+        model=str(model.resolve()) if model is not None else None,
+        **{named.get(name, name): value for name, value in told.items()},
+    )
+    return draft(wishes, parameters, _descriptors(artifacts), str(artifacts.resolve()))
 
 
 def _parameters_beside(artifacts: Path) -> Path | None:

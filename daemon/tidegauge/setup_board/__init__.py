@@ -1,0 +1,1 @@
+"""What `tidegauge setup` finds on a board, and the `agent.toml` that it writes."""

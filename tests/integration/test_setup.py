@@ -1,0 +1,97 @@
+"""`tidegauge setup` on a PC with the virtual board: from a compiled model to a running acceptance."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.small_board import SmallBoard, wait_for
+from tidegauge.agent.control import ask
+from tidegauge.agent.control_messages import GetStatus
+from tidegauge.agent.status import StatusReport
+from tidegauge.demo.settings import PHOTOS
+from tidegauge.errors import TidegaugeError
+
+TOLD = ("--mean", "0,0,0", "--scale", "0.0039,0.0039,0.0039", "--channel-order", "RGB", "--kind", "image")
+TOLD += ("--range", "0,1")
+
+
+def setup(board: SmallBoard, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidegauge", "setup", "--virtual", *TOLD, *arguments]
+    return subprocess.run(
+        command,
+        env=board.environment,
+        cwd=board.folder,
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def status(state: Path) -> StatusReport | None:
+    try:
+        return ask(state, GetStatus()).status
+    except TidegaugeError:
+        return None
+
+
+@pytest.mark.timeout(300)
+def test_from_a_compile_to_a_running_acceptance(tmp_path: Path) -> None:
+    board = SmallBoard(tmp_path / "board", virtual=True)
+    # Five questions: model, step, camera, broker, name. What was found is taken by an empty line.
+    answers = f"\n0.04\nsynthetic:{PHOTOS}\n127.0.0.1:1\nporch\n"
+    done = setup(board, "--samples", "40", "--gap", "0.3", "-o", "new/agent.toml", said=answers)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 questions asked" in done.stdout
+    assert f"artifacts folder) [{board.folder / 'artifacts'}]" in done.stdout
+    assert "not right yet, and not needed for the acceptance: remote-log, broker" in done.stdout
+    assert re.search(r"the acceptance ends about \w+ \d\d:\d\d, in 0 minutes", done.stdout), done.stdout
+    [command] = re.findall(r"start it with: (.*)", done.stdout)
+
+    config = board.folder / "new" / "agent.toml"
+    config.write_text(config.read_text().replace("port = 9464", "port = 0"))
+    variable, *program = shlex.split(command)
+    assert variable == f"TIDEGAUGE_VIRTUALBOARD={board.virtual_folder}"
+    assert program[0] == "tidegauge"
+    program = [str(board.folder / part) if part == "new/agent.toml" else part for part in program]
+    with board.running("-m", *program, log="setup.log"):
+        found = wait_for(
+            lambda: (now := status(board.folder / "new" / "state")) and now.acceptance.progress > 0 and now,
+            120,
+            "samples of the acceptance",
+        )
+    assert found.device == "porch"
+    assert found.acceptance.state in ("running", "accepted")
+
+
+@pytest.mark.timeout(300)
+def test_it_refuses_rather_than_guesses_or_writes_over(tmp_path: Path) -> None:
+    board = SmallBoard(tmp_path / "board", virtual=True)
+    flags = ("--broker", "127.0.0.1:1", "--camera", f"synthetic:{PHOTOS}", "--yes", "-o", "agent.toml")
+    no_step = setup(board, *flags)
+    assert no_step.returncode == 2
+    assert "give --step" in no_step.stderr
+    assert not (board.folder / "agent.toml").exists()
+
+    (board.folder / "agent.toml").write_text("# mine")
+    written_over = setup(board, *flags, "--step", "0.04", "--device", "porch")
+    assert written_over.returncode == 2
+    assert "agent.toml exists already" in written_over.stderr
+    assert (board.folder / "agent.toml").read_text() == "# mine"
+
+    wrong = setup(board, *flags, "--step", "0.04", "--device", "a board", "--force")
+    assert wrong.returncode == 2
+    assert "key `device` has a wrong value" in wrong.stderr
+
+    (board.folder / "artifacts" / "allowedNode.txt").write_text("")
+    broken = setup(board, *flags, "--step", "0.04", "--device", "porch", "--force", "--artifacts", "artifacts")
+    assert broken.returncode == 2
+    assert "nothing was started: artifacts" in broken.stderr
+    assert "start it with" not in broken.stdout
