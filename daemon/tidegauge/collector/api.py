@@ -28,11 +28,15 @@ class BundleDetail(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """`status` "degraded": pages work, but nothing comes in, since the broker is not connected."""
+    """`status` "degraded": pages work, but nothing comes in, since the broker is not connected.
+
+    `stands_back`: why this collector leaves the broker to another one, empty where it serves.
+    """
 
     status: Literal["ok", "degraded"]
     version: str
     broker_connected: bool
+    stands_back: str
     devices: int
     bundles: dict[str, int]
     transfers: dict[str, int]
@@ -71,6 +75,7 @@ def health(site: TheSite) -> Health:
         status="ok" if connected else "degraded",
         version=__version__,
         broker_connected=connected,
+        stands_back=site.stands_back(),
         devices=site.store.device_count(),
         bundles=totals.bundles,
         transfers=totals.transfers,

@@ -27,6 +27,11 @@ class DeviceRows(Database):
         with self._reading.begin() as connection:
             return str(connection.execute(select(identity.c.collector)).scalar_one())
 
+    def made(self) -> float:
+        """Unix seconds at which this collector's database was made."""
+        with self._reading.begin() as connection:
+            return float(connection.execute(select(identity.c.made)).scalar_one())
+
     def set_status(self, device: str, status: Status, now: Wall) -> bool:
         """Record a status. False where it belongs to an older session than the one known: a late will, ignored.
 

@@ -23,10 +23,11 @@ from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.collector.connection import BrokerLink
-from tidegauge.collector.ingest import Ingest
+from tidegauge.collector.ingest import TOPICS, Ingest
 from tidegauge.collector.jobs import Jobs
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
+from tidegauge.collector.presence import Presence
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
@@ -86,7 +87,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     jobs = Jobs(data, Comparisons(workshop), config.comparison.workers, opened.jobs_url, compares)
     chores = _chores(config, opened, jobs)
     watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
-    link = BrokerLink(config.link, jobs.executor, metrics.connected) if "ingest" in config.roles else None
+    link = _link(config, store, jobs.executor, metrics, TOPICS) if "ingest" in config.roles else None
     shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue)
     ingest = Ingest(shelf, link.publish if link is not None else _nobody)
     site = Site(
@@ -97,10 +98,18 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         metrics=metrics if config.http.metrics else None,
         manifest_limit=limit,
         connected=lambda: link is None or link.connected,
+        stands_back=lambda: link.stands_back if link is not None else "",
         scrape=config.scrape,
     )
     url = _url(config.http, listener)
     return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
+
+
+def _link(
+    config: CollectorConfig, store: Store, executor: str, metrics: CollectorMetrics, topics: tuple[str, ...]
+) -> BrokerLink:
+    me = Presence(store.collector(), executor, socket.gethostname(), store.made(), "serving")
+    return BrokerLink(config.link, me, metrics.connected, topics, config.ingest.group)
 
 
 def _chores(config: CollectorConfig, opened: Storage, jobs: Jobs) -> list[Chore]:

@@ -24,7 +24,8 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Site:
-    """`base`: the path before every page. `connected`: whether the broker is.
+    """`base`: the path before every page. `connected`: whether the broker is. `stands_back`: why this collector leaves
+    the broker to another one, "" where it doesn't.
     `work`: a folder for files that live for one answer."""
 
     base: str
@@ -34,6 +35,7 @@ class Site:
     metrics: CollectorMetrics | None
     manifest_limit: int
     connected: Callable[[], bool]
+    stands_back: Callable[[], str]
     scrape: ScrapeConfig
 
     def bundle(self, device: str, bundle: str) -> Bundle:

@@ -36,6 +36,7 @@ def client(shelf: Shelf, tmp_path: Path) -> Iterator[TestClient[Any]]:
         metrics=shelf.metrics,
         manifest_limit=1 << 20,
         connected=lambda: True,
+        stands_back=lambda: "",
         scrape=ScrapeConfig("{device}.boards:9464", ("cam-*",)),
     )
     with TestClient(web.build(site)) as opened:
