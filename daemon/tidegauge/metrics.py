@@ -296,6 +296,9 @@ class AgentMetrics:
         self.spool_dropped = self._counter(
             "spool_dropped_total", "Bundles dropped from the spool, by reason.", "reason"
         )
+        self.spool_faults = self._counter(
+            "spool_faults_total", "What was wrong with the spool's disk, its files or the clock; the status names it."
+        )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
         self.link_faults = self._counter("mqtt_faults_total", "Faults of the link to the broker, by kind.", "kind")

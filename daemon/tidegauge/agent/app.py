@@ -17,7 +17,7 @@ from tidegauge import __version__, board
 from tidegauge.agent import orphans
 from tidegauge.agent.accepting import Accepting
 from tidegauge.agent.alarms import AlarmBook
-from tidegauge.agent.bundling import Identity
+from tidegauge.agent.bundling import Identity, predicted_bytes
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.camera import CameraService
 from tidegauge.agent.capture import CaptureService
@@ -28,6 +28,7 @@ from tidegauge.agent.endings import Endings
 from tidegauge.agent.file_watch import FileWatch
 from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.health import Health
+from tidegauge.agent.history import HistoryService
 from tidegauge.agent.monitor import Monitor
 from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
@@ -155,6 +156,16 @@ class Agent:
         account = loaded.state / "link_today.json"
         self.uplink = Uplink(config.link, config.device, self.spool, self.store.state.session, account=account)
         self.reporting = Reporting(config, profile, self.store, self.uplink, self.spool, self.bus, self.metrics)
+        self.history = HistoryService(
+            profile,
+            self.store,
+            self.monitor.evidence,
+            self.spool,
+            self.uplink.wake,
+            lambda: predicted_bytes(profile, config.capture.privacy, self.capture.predicted_bytes()),
+            self.bus,
+            self.metrics,
+        )
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
         self.notifier = Notifier(os.environ)
         self.ticker = Ticker(
@@ -262,6 +273,7 @@ class Agent:
                 parts = (
                     self.uplink.run(),
                     self.ticker.run(),
+                    self.history.run(),
                     self.control.run(),
                     self.remote.run(),
                     self.reload.run(),

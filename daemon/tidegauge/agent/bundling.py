@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
 from pathlib import Path
 
 import msgspec
@@ -21,10 +23,13 @@ from tidegauge.clocks import stamp
 from tidegauge.pipeline.messages import PipelineReady, TraceDone
 from tidegauge.profile import Profile
 from tidegauge.signing import KeyProvider
+from tidegauge.spool.faults import SpoolFault, fault_of
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import tensor_table, trace_names
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a bundle beside traces, tensors, model and artifacts: the manifest, logs, folders. Its files likewise.
 BESIDE, FILES_BESIDE = 4 << 20, 64
@@ -89,21 +94,37 @@ def build_bundle(
     """
     full = privacy != "statistics"
     size, files = _room(identity.profile, captured, full)
-    folder = spool.prepare(alarm.id, size, files)
-    try:
-        _write(BundleWriter(folder), identity, alarm, captured, full, key)
-        spool.commit(alarm.id)
-    except (OSError, BundleError):
-        # A file whose sync has failed is not synced again: nobody knows what of it is on the disk.
-        spool.discard(alarm.id, DropReason.DISK)
-        raise
+    for last in (False, True):
+        try:
+            _write(BundleWriter(spool.prepare(alarm.id, size, files)), identity, alarm, captured, full, key)
+            spool.commit(alarm.id)
+            break
+        except (OSError, BundleError) as error:
+            again = isinstance(error, OSError) and error.errno == errno.EIO and not last
+            spool.discard(alarm.id, None if again else _loss(error))
+            if not again:
+                raise
+            # A file whose sync has failed is never synced again, since nobody knows what of it is on the disk.
+            log.warning("bundle %s is written anew: %s", alarm.id, error)
     return alarm.id
+
+
+def _loss(error: OSError | BundleError) -> DropReason:
+    full = isinstance(error, OSError) and fault_of(error) is SpoolFault.FULL
+    return DropReason.NO_ROOM if full else DropReason.DAMAGED
 
 
 def bundle_bytes(profile: Profile, traces: int) -> int:
     """At most, of a bundle with so many bytes of traces: model, artifacts, tensors, logs and manifest too."""
     files = [Path(profile.model), *(path for path in Path(profile.artifacts).iterdir() if path.is_file())]
     return traces + sum(path.stat().st_size for path in files) + BESIDE
+
+
+def predicted_bytes(profile: Profile, privacy: str, traces: int | None) -> int | None:
+    """Of one bundle, where its traces take so many bytes (None where nobody knows). Raises OSError."""
+    if privacy == "statistics":
+        return bundle_bytes(profile, 0)
+    return None if traces is None else bundle_bytes(profile, traces)
 
 
 def _room(profile: Profile, captured: Captured, full: bool) -> tuple[int, int]:

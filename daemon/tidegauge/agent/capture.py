@@ -177,7 +177,7 @@ class CaptureService:
     # --- before ---
 
     def _check(self, alarm: AlarmRaised) -> None:
-        self._preconditions.check(alarm, self._predicted_bytes())
+        self._preconditions.check(alarm, self.predicted_bytes())
 
     def _earlier(self) -> TraceSize | None:
         """What an earlier whole capture of these artifacts at this level took."""
@@ -186,8 +186,8 @@ class CaptureService:
             return None
         return traces if traces.artifacts == self._store.state.artifacts else None
 
-    def _predicted_bytes(self) -> int | None:
-        """From an earlier capture, else from the compile's tempDir, where that was copied along."""
+    def predicted_bytes(self) -> int | None:
+        """Of the traces: from an earlier capture, else from the compile's tempDir, where that was copied along."""
         earlier = self._earlier()
         if earlier is not None:
             return earlier.bytes

@@ -111,9 +111,12 @@ class LinkStatus(msgspec.Struct, frozen=True):
 
 
 class SpoolStatus(msgspec.Struct, frozen=True):
+    """`faults`: what was wrong with its disk, its files or the clock since the start, by name (`spool.faults`)."""
+
     bundles: int
     bytes: int
     limit: int
+    faults: dict[str, int] = {}
 
 
 class CameraStatus(msgspec.Struct, frozen=True):
@@ -308,7 +311,8 @@ class Observer:
 
     def _spool_status(self) -> SpoolStatus:
         usage = self._spool.usage()
-        return SpoolStatus(usage.bundles, usage.bytes, self._spool.limits.max_mib << 20)
+        faults = {fault.value: count for fault, count in self._spool.faults.items() if count}
+        return SpoolStatus(usage.bundles, usage.bytes, self._spool.limits.max_mib << 20, faults)
 
     def _workers(self) -> tuple[WorkerStatus, ...]:
         camera, pipeline, shadow = self._camera, self._pipeline, self._shadow

@@ -42,6 +42,7 @@ class Ticker:
         self._metrics, self._store, self._spool, self._uplink = metrics, store, spool, uplink
         self._health, self._notifier = health, notifier
         self._drops: Counter[DropReason] = Counter()
+        self._spool_faults = 0
         self._publishes: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
         self._sent = self._refused = 0
@@ -92,6 +93,9 @@ class Ticker:
         for reason, count in self._spool.drops.items():
             metrics.spool_dropped.labels(reason.value).inc(count - self._drops[reason])
             self._drops[reason] = count
+        faults = self._spool.faults.total()
+        metrics.spool_faults.inc(faults - self._spool_faults)
+        self._spool_faults = faults
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
         for kind in LINK_FAULTS:

@@ -77,6 +77,9 @@ def _overview(report: StatusReport) -> Table:
         table.add_row("configuration", _configuration(report.configuration))
     spool = report.spool
     table.add_row("spool", f"{spool.bundles} bundles, {spool.bytes / 2**20:.1f} of {spool.limit / 2**20:.0f} MiB")
+    if spool.faults:
+        named = ", ".join(f"{name} {count} times" for name, count in sorted(spool.faults.items()))
+        table.add_row("spool's faults", Text(named, style="red"))
     return table
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidegauge.evaluation.durability_history import FOLDER, ROOT, VIOLATIONS, Outcome, history
 from tidegauge.evaluation.figures import Figure, Report
-from tidegauge.spool.store import BUNDLES, DELETING, INCOMING, JOURNAL
+from tidegauge.spool.states import BUNDLES, DELETING, INCOMING, JOURNAL
 
 #: Histories with one sync left out, of each kind, and the share of their steps that are cut.
 MUTANTS, MUTANTS_SHARE = 40, 0.3

@@ -27,7 +27,8 @@ from tidegauge.spool.faults import SpoolFault
 from tidegauge.spool.limits import SpoolLimits
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.records import HistoryRecord, Record, Tombstone, parse
-from tidegauge.spool.store import DELETING, INCOMING, Spool, SpoolFull
+from tidegauge.spool.states import DELETING, INCOMING
+from tidegauge.spool.store import Spool, SpoolFull
 from tidegauge.tensors import TensorSpec
 
 ROOT = Path("/disk")

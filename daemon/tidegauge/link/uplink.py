@@ -28,6 +28,7 @@ from tidegauge.link.governor import Governor
 from tidegauge.link.mqtt import Connection, Will, connect
 from tidegauge.link.outbox import Outbox, UplinkState
 from tidegauge.link.reconnect import Reconnect
+from tidegauge.link.record_lane import RecordLane
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_chunk
 from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
@@ -82,6 +83,7 @@ class Uplink:
         limits = SenderLimits(config.chunk_bytes, config.window_chunks, config.answer_timeout)
         self._sender = Sender(device, limits, self._rng)
         self._sender.link_speed(UNKNOWN_SPEED)
+        self._records = RecordLane(device, limits, self._rng, spool, self._log)
         self._outbox = Outbox(self.state)
         self._outbox.put_status(Status(state="online", session=0))
         self._actions: deque[Publish | SendChunk] = deque()
@@ -117,8 +119,9 @@ class Uplink:
         self._wake.set()
 
     def wake(self) -> None:
-        """There is a new bundle in the spool."""
+        """There is a new bundle or record in the spool."""
         self._look = True
+        self._records.look()
         self._wake.set()
 
     def reconfigure(self, config: LinkConfig) -> None:
@@ -174,6 +177,7 @@ class Uplink:
                 self.state.heard = None
                 self._outbox.disconnected()
                 self._sender.disconnected()
+                self._records.disconnected()
                 self._actions.clear()
                 self._packets = 0
 
@@ -188,6 +192,7 @@ class Uplink:
         self.state.connections += 1
         self._look = True
         self._take(self._sender.connected(connection.max_packet, monotonic()))
+        self._records.connected(connection.max_packet, monotonic())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(connection))
             group.create_task(connection.watch(self.state.patience))
@@ -220,6 +225,8 @@ class Uplink:
             await self._send_first(connection, ANSWER, outbox.answers)
         elif outbox.results:
             await self._send_first(connection, "result", outbox.results, qos=0)
+        elif self._records.due(now):
+            await self._records.step(lambda at, payload: self._deliver(connection, at, payload))
         elif self._actions and self._packets < PACKETS_IN_FLIGHT and self._may_go(now):
             self._packets += 1
             group.create_task(self._transmit(connection, self._actions.popleft()))
@@ -248,6 +255,8 @@ class Uplink:
         due = [self._status_at, *([self._until] if self._until else [])]
         if self._actions and self._packets < PACKETS_IN_FLIGHT:
             due.append(self._paced_until)
+        if self._records.until is not None:
+            due.append(self._records.until)
         return max(0.0, min(due) - monotonic())
 
     async def _listen(self, connection: Connection) -> None:
@@ -263,6 +272,7 @@ class Uplink:
                 self._log.warning("an answer of the collector can't be read: %s", error)
                 continue
             self.state.last_answer_monotonic = monotonic()
+            self._records.response(response, monotonic())
             self._take(self._sender.response(response, monotonic()))
 
     async def _transmit(self, connection: Connection, action: Publish | SendChunk) -> None:
@@ -329,7 +339,7 @@ class Uplink:
 
     async def _send_status(self, connection: Connection) -> None:
         self._outbox.status_due = False
-        self._look = True  # now and then, for what the spool has given up and for what was refused long ago
+        self.wake()  # now and then, for what the spool has given up and for what was refused long ago
         self._status_at = monotonic() + self._config.status_interval
         await self._deliver(connection, topic(self._device, "status"), encode(self._status("online")), retain=True)
 
@@ -377,9 +387,9 @@ class Uplink:
         self._look = True
 
     async def _look_into_spool(self) -> None:
-        """Queue the earliest bundles that may be sent, and drop from the queue what the spool has given up."""
+        """Queue the bundles that tell most and may be sent, and drop from the queue what the spool has given up."""
         now = monotonic()
-        pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.pending)}
+        pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.by_priority)}
         for key in self._sender.keys - pending.keys():
             self._forget(key)
             self._take(self._sender.remove(key, now))

@@ -24,7 +24,6 @@ class DropReason(enum.StrEnum):
     NO_ROOM = "no_room"
     DAMAGED = "damaged"
     INTERRUPTED = "interrupted"
-    DISK = "disk"
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -28,18 +27,17 @@ from tidegauge.clocks import Stamp, stamp
 from tidegauge.errors import TidegaugeError
 from tidegauge.filesystem import REAL, FileSystem, make_folders, measure, remove_tree
 from tidegauge.spool.entry import ID, NAME, Entry, candidate, doubtful, entry_of, read_whole
-from tidegauge.spool.faults import SpoolFault, fault_of
+from tidegauge.spool.faults import SpoolFault
 from tidegauge.spool.journal import Journal
-from tidegauge.spool.limits import SpoolLimits
+from tidegauge.spool.limits import SpoolLimits, resolved
 from tidegauge.spool.planner import DropReason, Plan, Room, by_value, plan
 from tidegauge.spool.records import Record, Tombstone
+from tidegauge.spool.states import BUNDLES, DELETING, INCOMING, JOURNAL, QUARANTINE, States
 
 __all__ = ["Entry", "Spool", "SpoolFull", "Usage"]
 
 log = logging.getLogger(__name__)
 
-INCOMING, BUNDLES, DELETING, QUARANTINE, JOURNAL = "incoming", "bundles", "deleting", "quarantine", "journal"
-QUARANTINED_KEPT = 4
 #: Records that wait in memory for a disk that refuses them.
 UNTOLD_KEPT = 1000
 #: What a bundle is assumed to take before it is written, where the caller doesn't know better.
@@ -70,20 +68,45 @@ class Spool:
     def __init__(
         self, folder: Path, limits: SpoolLimits, disk: FileSystem = REAL, now: Callable[[], Stamp] = stamp
     ) -> None:
-        self.folder, self.limits = folder, limits
+        self.folder = folder
         self.in_transfer: frozenset[str] = frozenset()
         self.drops: Counter[DropReason] = Counter(dict.fromkeys(DropReason, 0))
-        self.faults: Counter[SpoolFault] = Counter(dict.fromkeys(SpoolFault, 0))
+        self._states = States(folder, disk)
+        self.faults = self._states.faults
         self.journal = Journal(folder / JOURNAL, limits.journal_bytes, disk)
         self._disk, self._now = disk, now
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._sequence = 0
-        self._quarantined = 0
         self._untold: list[Record] = []
-        self._condemned: list[Path] = []
-        self._said = ""
+        self._configured = self._limits = limits
+        self._predicted: int | None = None
         self._recover()
+        self._resolve()
+
+    @property
+    def limits(self) -> SpoolLimits:
+        """As configured, with the default quota in numbers. What is set here holds from now on."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, configured: SpoolLimits) -> None:
+        with self._lock:
+            self._configured = configured
+            self._resolve()
+
+    def expect(self, predicted: int | None) -> None:
+        """Bytes that a bundle of the installed model takes, None where nobody knows: the default quota follows."""
+        with self._lock:
+            self._predicted = predicted
+            self._resolve()
+
+    def _resolve(self) -> None:
+        with self._states.tolerated():
+            used = sum(entry.bytes for entry in self._entries.values())
+            free = self._disk.room(self.folder).bytes
+            self._limits = resolved(self._configured, self._predicted, free + used)
+        self.journal.limit = self._limits.journal_bytes
 
     # --- bundles in ---
 
@@ -94,7 +117,7 @@ class Spool:
         """
         if ID.fullmatch(bundle_id) is None:
             raise ValueError(f"{bundle_id!r} is not the id of a bundle")
-        with self._lock, self._counted():
+        with self._lock, self._states.counted():
             if not self._make_room(size, inodes).fits:
                 self._lose(Tombstone(bundle_id, DropReason.NO_ROOM, self._now(), bytes=size))
                 raise SpoolFull(
@@ -112,14 +135,14 @@ class Spool:
         Raises `BundleError` where it isn't sealed, `SpoolFull` where it can't stay, OSError where the disk refuses it.
         """
         path = self.folder / INCOMING / bundle_id
-        with self._lock, self._counted():
+        with self._lock, self._states.counted():
             if self._disk.look(layout.manifest_path(path)) is None:
                 raise BundleError(f"{path} has no manifest", "seal the bundle first")
             manifest = read_whole(self._disk, path)
             size, inodes = measure(self._disk, path)
             if not self._make_room(size, inodes, written=True).fits:
                 self._lose(Tombstone(bundle_id, DropReason.NO_ROOM, self._now(), manifest.created, bytes=size))
-                self._delete(path)
+                self._states.delete(path)
                 raise SpoolFull(
                     f"bundle {bundle_id} of {size} bytes is too large for the spool", "raise `spool.max_mib`"
                 )
@@ -128,9 +151,9 @@ class Spool:
             self._disk.rename(path, target)
             older = self._entries.get(bundle_id)
             entry = self._entries[bundle_id] = entry_of(target, self._sequence, manifest, size, inodes)
-            self._sync_rename(path, target)
+            self._states.sync_rename(path, target)
             if older is not None:
-                self._delete(older.path)
+                self._states.delete(older.path)
             return entry
 
     def discard(self, bundle_id: str, reason: DropReason | None = None) -> None:
@@ -138,7 +161,7 @@ class Spool:
         with self._lock:
             if reason is not None:
                 self._lose(Tombstone(bundle_id, reason, self._now()))
-            self._remove(self.folder / INCOMING / bundle_id)
+            self._states.remove(self.folder / INCOMING / bundle_id)
 
     # --- bundles out ---
 
@@ -159,7 +182,7 @@ class Spool:
         with self._lock:
             entry = self._entries.pop(bundle_id, None)
             if entry is not None:
-                self._delete(entry.path)
+                self._states.delete(entry.path)
 
     def quarantine(self, bundle_id: str) -> None:
         """Set a bundle aside that turned out to be unreadable."""
@@ -167,7 +190,7 @@ class Spool:
             entry = self._entries.pop(bundle_id, None)
             if entry is not None:
                 self._lose(self._tombstone(entry, DropReason.DAMAGED))
-                self._set_aside(entry.path)
+                self._states.set_aside(entry.path)
 
     # --- records ---
 
@@ -176,9 +199,14 @@ class Spool:
         with self._lock:
             self._tell([record])
             if self._untold and self.faults[SpoolFault.FULL]:
-                with self._tolerated():
+                with self._states.tolerated():
                     self._make_room(0, 0)
                 self._tell([])
+
+    def sent(self, segment: int) -> None:
+        """A segment of the journal is at the collector."""
+        with self._states.tolerated():
+            self.journal.remove(segment)
 
     # --- house-keeping ---
 
@@ -189,17 +217,15 @@ class Spool:
                 bytes=sum(entry.bytes for entry in entries),
                 inodes=sum(entry.inodes for entry in entries),
                 bundles=len(entries),
-                quarantined=self._quarantined,
+                quarantined=self._states.quarantined,
                 journal_bytes=self.journal.bytes,
             )
 
     def trim(self) -> None:
         """Apply the limits now: age, and a headroom that others have eaten into. Try again what the disk refused."""
         with self._lock:
-            condemned, self._condemned = self._condemned, []
-            for path in condemned:
-                self._delete(path)
-            with self._tolerated():
+            self._states.try_again()
+            with self._states.tolerated():
                 self._make_room(0, 0)
             self._tell([])
 
@@ -209,8 +235,8 @@ class Spool:
         What was set aside goes before any bundle does. Raises OSError where the file system can't be asked.
         """
         made = self._plan(size, inodes, written)
-        if (made.evict or not made.fits) and self._quarantined:
-            self._keep_quarantined(0)
+        if (made.evict or not made.fits) and self._states.quarantined:
+            self._states.keep_quarantined(0)
             made = self._plan(size, inodes, written)
         entries = [(self._entries.pop(bundle_id), reason) for bundle_id, reason in made.evict]
         for _, reason in entries:
@@ -218,7 +244,7 @@ class Spool:
         # First the tombstones, then the bundles: after a power cut there is always one of the two.
         self._tell([self._tombstone(entry, reason) for entry, reason in entries])
         for entry, _ in entries:
-            self._delete(entry.path)
+            self._states.delete(entry.path)
         if self._untold and entries:
             self._tell([])
         return made
@@ -236,7 +262,7 @@ class Spool:
         )
         now = self._now()
         entries = [candidate(entry, now, entry.id in self.in_transfer) for entry in self._entries.values()]
-        return plan(entries, self.limits, room)
+        return plan(entries, self._limits, room)
 
     def _tombstone(self, entry: Entry, reason: DropReason) -> Tombstone:
         return Tombstone(
@@ -253,83 +279,33 @@ class Spool:
         if len(self._untold) > UNTOLD_KEPT:
             self.faults[SpoolFault.JOURNAL_FULL] += len(self._untold) - UNTOLD_KEPT
             self._untold = self._untold[-UNTOLD_KEPT:]
-        with self._tolerated():
+        with self._states.tolerated():
             self.journal.append(self._untold)
             self._untold = []
             self.journal.trim()
         self.faults[SpoolFault.JOURNAL_FULL] += self.journal.given_up
         self.journal.given_up = 0
 
-    # --- states of a folder ---
-
-    def _sync_rename(self, source: Path, target: Path) -> None:
-        """A rename between two folders is durable when both are. An error here is told, and the file stays usable."""
-        with self._tolerated():
-            self._disk.sync_folder(target.parent)
-            self._disk.sync_folder(source.parent)
-
-    def _delete(self, path: Path) -> None:
-        """Rename first, so that a power cut leaves a whole bundle or one that is known to go."""
-        target = self._free_name(DELETING, path.name)
-        try:
-            self._disk.rename(path, target)
-        except OSError as error:
-            self._note(error)
-            # A full disk may have no room for a name. Without its manifest the rest is no bundle any more.
-            with self._tolerated():
-                self._disk.unlink(layout.manifest_path(path))
-                self._disk.sync_folder(path)
-        else:
-            self._sync_rename(path, target)
-            path = target
-        self._remove(path)
-
-    def _remove(self, path: Path) -> None:
-        try:
-            remove_tree(self._disk, path)
-        except OSError as error:
-            self._note(error)
-            self._condemned.append(path)
-
-    def _set_aside(self, path: Path) -> None:
-        """Where the disk refuses it stays where it is, and is met again at the next start."""
-        with self._tolerated():
-            self._disk.rename(path, self._free_name(QUARANTINE, path.name))
-            self._quarantined += 1
-            self._keep_quarantined(QUARANTINED_KEPT)
-
-    def _keep_quarantined(self, most: int) -> None:
-        """The newest: they are numbered as they come."""
-        names = self._names(QUARANTINE)
-        for name in names[: max(0, len(names) - most)]:
-            self._remove(self.folder / QUARANTINE / name)
-        self._quarantined = min(len(names), most)
-
-    def _free_name(self, state: str, name: str) -> Path:
-        """In `state`, after all that is there: a number, and what it was called."""
-        taken = [int(each.partition(".")[0]) for each in self._names(state) if each.partition(".")[0].isdecimal()]
-        return self.folder / state / f"{max(taken, default=0) + 1:010d}.{name[-100:]}"
-
     # --- start-up ---
 
     def _recover(self) -> None:
         """Own or remove everything here. What can't be read is set aside; start-up goes on."""
         for state in (INCOMING, BUNDLES, DELETING, QUARANTINE, JOURNAL):
-            with self._tolerated():
+            with self._states.tolerated():
                 make_folders(self._disk, self.folder / state)
-        self._quarantined = len(self._names(QUARANTINE))
-        for name in self._names(JOURNAL):
-            with self._tolerated():
+        self._states.quarantined = len(self._states.names(QUARANTINE))
+        for name in self._states.names(JOURNAL):
+            with self._states.tolerated():
                 if not self.journal.adopt(name):
                     self._foreign(self.folder / JOURNAL / name)
-        for name in self._names(DELETING):
-            self._remove(self.folder / DELETING / name)
-        for name in self._names(INCOMING):
+        for name in self._states.names(DELETING):
+            self._states.remove(self.folder / DELETING / name)
+        for name in self._states.names(INCOMING):
             if ID.fullmatch(name) is not None:
                 self._lose(Tombstone(name, DropReason.INTERRUPTED, self._now()))
-            self._remove(self.folder / INCOMING / name)
-        for name in self._names(BUNDLES):
-            with self._tolerated():
+            self._states.remove(self.folder / INCOMING / name)
+        for name in self._states.names(BUNDLES):
+            with self._states.tolerated():
                 self._adopt(self.folder / BUNDLES / name)
 
     def _adopt(self, path: Path) -> None:
@@ -341,7 +317,7 @@ class Spool:
         sequence = int(name["sequence"])
         self._sequence = max(self._sequence, sequence)
         if self._disk.look(layout.manifest_path(path)) is None:  # its deletion had begun
-            self._remove(path)
+            self._states.remove(path)
             return
         try:
             manifest = read_whole(self._disk, path)
@@ -351,47 +327,15 @@ class Spool:
         except (BundleError, OSError) as error:
             log.error("a bundle can't be read and is set aside: %s", error)
             self._lose(Tombstone(name["id"], DropReason.DAMAGED, self._now()))
-            self._set_aside(path)
+            self._states.set_aside(path)
             return
         older = self._entries.get(manifest.bundle_id)
         if older is not None:  # replaced by this one, when the power went
-            self._delete(older.path)
+            self._states.delete(older.path)
         self.faults[SpoolFault.CLOCK] += doubtful(manifest.created, self._now())
         self._entries[manifest.bundle_id] = entry_of(path, sequence, manifest, size, inodes)
 
     def _foreign(self, path: Path) -> None:
         self.faults[SpoolFault.FOREIGN] += 1
         log.warning("%s is not a file of the spool and is set aside", path)
-        self._set_aside(path)
-
-    def _names(self, state: str) -> Iterable[str]:
-        with self._tolerated():
-            return self._disk.names(self.folder / state)
-        return []
-
-    # --- what the disk refuses ---
-
-    @contextmanager
-    def _tolerated(self) -> Iterator[None]:
-        """An error of the disk is counted, and said, and what was to be done is left undone."""
-        try:
-            yield
-        except OSError as error:
-            self._note(error)
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._note(error)
-            raise
-
-    def _note(self, error: OSError) -> None:
-        """One line a change, however often it is tried."""
-        fault = fault_of(error)
-        self.faults[fault] += 1
-        text = f"{fault.value}: {error.strerror}"
-        if text != self._said:
-            log.error("the spool %s can't be written as it should (%s); tried again", self.folder, text)
-        self._said = text
+        self._states.set_aside(path)

@@ -20,7 +20,8 @@ from tidegauge.spool import store
 from tidegauge.spool.faults import SpoolFault
 from tidegauge.spool.limits import SpoolLimits
 from tidegauge.spool.planner import DropReason
-from tidegauge.spool.store import QUARANTINED_KEPT, Spool, SpoolFull
+from tidegauge.spool.states import QUARANTINED_KEPT
+from tidegauge.spool.store import Spool, SpoolFull
 from tidegauge.tensors import TensorSpec
 
 LIMITS = SpoolLimits(headroom_mib=0, headroom_files=0)
