@@ -57,7 +57,7 @@ VIOLATIONS = {
     "no_start": "starts that failed",
 }
 
-_MANIFEST = Manifest(
+PLAIN = Manifest(
     bundle_id="bundle-0",
     device="board",
     virtual=True,
@@ -219,7 +219,7 @@ class _History:
         writer = BundleWriter(folder, self._disk)
         blobs = [writer.add_bytes(rng.randbytes(rng.randrange(1, 400)), "raw") for _ in range(rng.randrange(1, 3))]
         manifest = msgspec.structs.replace(
-            _MANIFEST,
+            PLAIN,
             bundle_id=bundle,
             created=self._clock(),
             loss=rng.random(),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge.spool.limits import SpoolLimits
-from tidegauge.spool.planner import Candidate, DropReason, Room, plan
+from tidegauge.spool.planner import Candidate, DropReason, Room, by_value, plan
 
 MIB = 1 << 20
 DAY = 86_400.0
@@ -167,3 +167,25 @@ def test_in_transfer_is_last_to_go() -> None:
     gone = {name for name, _ in plan(entries, limits(10), PLENTY).evict}
     assert gone == {entry.id for entry in entries} - {"bundle-0005"}
     assert plan([candidate(5, in_transfer=True)], limits(5), PLENTY).evict == (("bundle-0005", DropReason.EVICTED),)
+
+
+@settings(max_examples=200, deadline=None)
+@given(candidates, st.integers(1, 300))
+def test_each_class_may_hold_one_however_small_its_share(entries, quota) -> None:  # type: ignore[no-untyped-def]
+    bounds = limits(quota, first_share=0.0, worst_share=0.0, max_age_days=1000)
+    made = plan(entries, bounds, PLENTY)
+    kept = {entry.id for entry in entries} - {name for name, _ in made.evict}
+    ordered = sorted(entries, key=lambda item: (item.sequence, item.id))
+    if not ordered:
+        return
+    worst = min(entries, key=lambda item: (-item.severity, item.sequence, item.id))
+    three = {each.id: each for each in (ordered[0], worst, ordered[-1])}
+    if sum(each.bytes for each in three.values()) <= bounds.bytes:
+        assert three.keys() <= kept
+
+
+def test_the_first_of_each_class_is_sent_before_the_worst() -> None:
+    entries = [candidate(n, severity=n / 10, kind="b" if n >= 5 else "a") for n in range(8)]
+    order = [each.sequence for each in by_value(entries)]
+    assert order == [0, 5, 7, 6, 4, 3, 2, 1]
+    assert [each.sequence for each in by_value([candidate(n) for n in range(4)])] == [0, 3, 2, 1], "then the newest"
