@@ -43,8 +43,9 @@ class Baseline(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """`difference`: of the mean losses, new minus old; `low`, `high`: it lies between them with 90 % confidence.
 
-    `same_answers`: by golden tensor that both know, whether the device's answer is the same bits. `noise`: by output
-    that both know, how many times the old median NMSE the new one is, None where one of them has none.
+    `verdict`: "worse" or "better" with 99 % confidence. `same_answers`: by golden tensor that both know, whether the
+    device's answer is the same bits. `noise`: by output that both know, how many times the old median NMSE the new one
+    is, None where one of them has none.
     """
 
     difference: float
@@ -106,7 +107,7 @@ def load(path: Path) -> Baseline:
 def compare(old: Baseline, new: Baseline) -> Comparison:
     """How much worse `new` is. Each bound holds with 95 %, so the interval with at least 90 %."""
     found = difference(old.accepted, new.accepted)
-    verdict = "worse" if found.low > 0 else "better" if found.high < 0 else "no difference beyond chance"
+    verdict = "worse" if found.worse else "better" if found.better else "no difference beyond chance"
     known = {golden.sha256: golden.device_digest for golden in old.golden}
     same = {
         golden.sha256[:12]: golden.device_digest == known[golden.sha256]

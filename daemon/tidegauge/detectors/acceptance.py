@@ -25,6 +25,8 @@ PATIENCE = 4
 GROUPS = 100
 #: A symptom in more than this share of all samples fails acceptance even if it never persisted.
 SYMPTOM_SHARE = 0.05
+#: From a bound that holds with 95 % to one that holds with 99 %: quantiles of the normal law.
+SURE = 2.326 / 1.645
 
 
 class AcceptanceRules(msgspec.Struct, frozen=True):
@@ -243,6 +245,16 @@ class Difference(msgspec.Struct, frozen=True):
     high: float
 
     @property
+    def worse(self) -> bool:
+        """Whether `new` is, with 99 % confidence: an alarm, and a release that is held back, need more than 95 %."""
+        return self.mean > SURE * (self.mean - self.low)
+
+    @property
+    def better(self) -> bool:
+        """Whether it is, with 99 % confidence."""
+        return -self.mean > SURE * (self.high - self.mean)
+
+    @property
     def half_width(self) -> float:
         """The larger of the two distances from the mean to the ends."""
         return max(self.high - self.mean, self.mean - self.low)
@@ -265,8 +277,9 @@ def samples_to_name(accepted: Accepted, cost: float) -> int:
     """Samples that the acceptance before a change and the one after it need, so that a change that costs `cost` of loss
     is named in 95 of 100 cases. Raises ValueError for a cost outside (0, 1].
 
-    From the half-width of this acceptance's interval, which shrinks with the square root of the samples. A change is
-    named when what was measured is above the interval's half-width; what is measured scatters by no more than that.
+    From the half-width of this acceptance's interval, which shrinks with the square root of the samples, to more of
+    them than it has at least. A change is named when what was measured is above `SURE` times the interval's half-width;
+    what is measured scatters by no more than the half-width.
     After the change, losses are taken to vary as much more than before as losses of 0 and 1 of these means do.
     """
     if not 0 < cost <= 1:
@@ -275,14 +288,14 @@ def samples_to_name(accepted: Accepted, cost: float) -> int:
     before = max(accepted.mean, 1 / accepted.samples)
     wider = max(1.0, after * (1 - after) / (before * (1 - before)))
     width = (accepted.upper95 - accepted.mean) * sqrt(1 + wider)
-    return ceil(accepted.samples * (2 * width / cost) ** 2)
+    return max(accepted.samples, ceil(accepted.samples * ((1 + SURE) * width / cost) ** 2))
 
 
 def worse_than(previous: Accepted, new: Accepted, change: str = "the change") -> Alarm | None:
-    """An alarm where a new acceptance (after a change of artifacts, SDK, model or reference) is worse beyond the
-    interval of the difference; it names the cost. `change`: what has changed, in words."""
+    """An alarm where a new acceptance (after a change of artifacts, SDK, model or reference) is worse with 99 %
+    confidence; it names the cost. `change`: what has changed, in words."""
     found = difference(previous, new)
-    if found.low <= 0:
+    if not found.worse:
         return None
     return Alarm(
         detector="change",

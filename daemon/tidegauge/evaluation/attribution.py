@@ -35,6 +35,7 @@ from tidegauge.evaluation.stack import GAP, Freeze, settle
 RIGHT_GOAL, FEWEST_CASES = 95.0, 100
 GROUPS: dict[Group, str] = {
     "device": "faults of the device",
+    "device on live inputs": "faults of the device that no stored input shows",
     "reference": "faults of the reference",
     "data": "changed scenes",
     "camera": "faulty cameras",
@@ -172,8 +173,8 @@ def conditions() -> str:
     """What was fixed before any case was drawn, in words."""
     return (
         "Detectable: a fault of the device that changes a bit of a golden output or raises the mean loss to "
-        f"m0 + {LOSS_ABOVE:g} or more; one of the reference that changes a bit of its answer to a golden tensor; a "
-        f"scene in which a feature's PSI is {CLEAR_PSI:g} or more; a camera whose condition holds in "
-        f"{CAMERA_SHARE:.0%} of its frames. The first verdict counts; scenes and cameras are watched to the end for "
-        "one against the device."
+        f"m0 + {LOSS_ABOVE:g} or more (where no stored input shows it: the latter only); one of the reference that "
+        f"changes a bit of its answer to a golden tensor; a scene in which a feature's PSI is {CLEAR_PSI:g} or more; "
+        f"a camera whose condition holds in {CAMERA_SHARE:.0%} of its frames. The first verdict counts; scenes and "
+        "cameras are watched to the end for one against the device."
     )

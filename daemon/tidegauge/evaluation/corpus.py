@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,12 +15,13 @@ from tidegauge.detectors.contexts import LightContext
 from tidegauge.detectors.windows import compare
 from tidegauge.evaluation import trial
 from tidegauge.evaluation.fixed_camera import CAMERA_CHANGES, DATA_CHANGES, NONE, Change
-from tidegauge.evaluation.pairs import FIRST_WATCH, Pair
+from tidegauge.evaluation.pairs import FIRST_WATCH, Array, Device, Pair
 from tidegauge.evaluation.stack import GAP, GOLDEN_INTERVAL, Settled, Stack, mean_loss
 from tidegauge.pipeline.process import output_digest
 from tidegauge.virtualboard.faults import ALL_KINDS, INSIDE, Fault, Kind, eligible
 
-Group = Literal["device", "reference", "data", "camera", "device and data"]
+#: "device on live inputs": a fault that no stored input shows, as in a buffer, by heat, or on certain content.
+Group = Literal["device", "device on live inputs", "reference", "data", "camera", "device and data"]
 #: Detectable faults, fixed before any case was drawn: a golden output changes, or the mean loss is so far above m0.
 LOSS_ABOVE = 0.1
 #: Detectable changes of the scene: a PSI of twice the warning's limit in so many frames, hardly any of them a camera's
@@ -83,11 +84,12 @@ class Sizes(msgspec.Struct, frozen=True):
     reference: int
     both: int
     acceptance: int
+    live: int = 1
 
 
 #: A run of the enhancer takes thirty times as long as one of the classifier.
-FULL = {"enhancer": Sizes(2, 1, 1, 3, 2, 240), "classifier": Sizes(4, 2, 2, 4, 3, 240)}
-QUICK = {"enhancer": Sizes(1, 0, 0, 1, 0, 120), "classifier": Sizes(1, 1, 1, 2, 1, 240)}
+FULL = {"enhancer": Sizes(2, 1, 1, 3, 2, 240), "classifier": Sizes(4, 2, 2, 4, 3, 240, 2)}
+QUICK = {"enhancer": Sizes(1, 0, 0, 1, 0, 120, 0), "classifier": Sizes(1, 1, 1, 2, 1, 240)}
 
 
 def draw_fault(rng: np.random.Generator, pair: Pair, kind: Kind) -> Fault | None:
@@ -124,6 +126,10 @@ def cases(pair: Pair, sizes: Sizes, rng: np.random.Generator) -> list[Case]:
         fault, scene = draw_fault(rng, pair, kind), DATA_CHANGES[int(rng.integers(len(DATA_CHANGES)))]
         if fault is not None:
             found.append(Case("device and data", f"{kind}, {scene}", fault.strength, fault, Change(scene, size)))
+    for any_kind in ALL_KINDS * sizes.live:
+        fault = draw_fault(rng, pair, any_kind)
+        if fault is not None:
+            found.append(Case("device on live inputs", any_kind, fault.strength, fault))
     return found
 
 
@@ -135,7 +141,7 @@ def try_case(pair: Pair, settled: Settled, case: Case, rng: np.random.Generator)
     """Watch a board on which the case begins at once; the golden timer stands anywhere in its interval."""
     begun, first = float(rng.uniform(0, GOLDEN_INTERVAL)), FIRST_WATCH
     # What a fault of the device shows is settled after the first verdict; a scene's case is watched to its end.
-    stops = case.group in ("device", "reference", "device and data")
+    stops = case.group not in ("data", "camera")
     verdicts, samples = _watch(pair, settled, case, begun, stops)
     expected, effect = _expected(pair, settled, case, range(first, first + CLEAR_FRAMES))
     return Outcome(case, expected, tuple(verdicts), samples, effect)
@@ -145,7 +151,8 @@ def _watch(pair: Pair, settled: Settled, case: Case, golden_due: float, stops: b
     device = pair.device([case.fault] if case.fault is not None else [])
     wrong = pair.wrong_reference(case.weights, 1 + case.size) if case.weights else None
     reference = wrong or pair.reference
-    stack = Stack(pair.model.output, settled, device.run, reference.run, golden_due)
+    asked = _right_on_stored(pair, settled, device) if case.group == "device on live inputs" else device.run
+    stack = Stack(pair.model.output, settled, asked, reference.run, golden_due)
     verdicts: list[str] = []
     samples = 0
     # One healthy sample: the board knew its light before.
@@ -168,6 +175,12 @@ def _watch(pair: Pair, settled: Settled, case: Case, golden_due: float, stops: b
     return verdicts, samples
 
 
+def _right_on_stored(pair: Pair, settled: Settled, device: Device) -> Callable[[Array], Array]:
+    """What a device answers that is wrong, but not on a golden tensor."""
+    healthy, stored = pair.device(), {golden.tensor.tobytes() for golden in settled.golden}
+    return lambda tensor: (healthy if tensor.tobytes() in stored else device).run(tensor)
+
+
 def _expected(pair: Pair, settled: Settled, case: Case, numbers: Sequence[int]) -> tuple[tuple[str, ...], float]:
     """What is at fault, as far as the case is large enough to be seen, and how large its effect is."""
     if case.group in ("data", "camera"):
@@ -179,7 +192,8 @@ def _expected(pair: Pair, settled: Settled, case: Case, numbers: Sequence[int]) 
     assert case.fault is not None
     device = pair.device([case.fault])
     device.run(pair.frame(FIRST_WATCH).tensor)
-    changed = any(output_digest([device.run(golden.tensor)]) != golden.device for golden in settled.golden)
+    live = case.group == "device on live inputs"
+    changed = not live and any(output_digest([device.run(g.tensor)]) != g.device for g in settled.golden)
     above = mean_loss(pair, device, numbers) - settled.m0
     return (("accelerator",) if changed or above >= LOSS_ABOVE else ()), above
 

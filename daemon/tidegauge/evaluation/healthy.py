@@ -26,6 +26,8 @@ CUT, CUT_ACCEPTED = 4, 2
 CUT_BOARD = 1
 #: Kinds whose years are simulated: the others need no block, and the promise is a theorem.
 STICKY = ("AR(0.9)", "sticky scenes, smooth", "sticky scenes, 0 or 1", "scenes of half an hour, 0 or 1")
+#: Acceptances that are simulated at a time.
+BATCH = 250
 #: A day of acceptance sees forty of these scenes, two of them hard: only what is learned from it is of interest.
 FEW_SCENES = "scenes of half an hour, 0 or 1"
 #: Goals, in units of 1/α. Blocks of ten correlation times leave a little dependence.
@@ -40,7 +42,7 @@ class Size(msgspec.Struct, frozen=True):
     """
 
     streams: int = 2000
-    acceptances: int = 500
+    acceptances: int = 2000
     boards: int = 50
     repeats: int = 12
     samples: int = 1440
@@ -59,8 +61,10 @@ class Learned(NamedTuple):
 
 def learn(make: Maker, count: int, rng: np.random.Generator, rules: AcceptanceRules) -> Learned:
     """Run the production acceptance on `count` streams of their own."""
-    data, errors = make(count, rng).take_with_errors(PATIENCE * rules.samples + 1)
-    outcomes = [accept(losses, rules, nmses) for losses, nmses in zip(data.T, errors.T, strict=True)]
+    outcomes: list[Accepted | None] = []
+    for begun in range(0, count, BATCH):  # all of them would not fit into memory
+        data, errors = make(min(BATCH, count - begun), rng).take_with_errors(PATIENCE * rules.samples + 1)
+        outcomes += [accept(losses, rules, nmses) for losses, nmses in zip(data.T, errors.T, strict=True)]
     accepted = [outcome for outcome in outcomes if outcome is not None]
     return Learned(
         np.array([each.m0 for each in accepted]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -242,23 +244,26 @@ def test_errors_of_two_acceptances_add_up_as_squares() -> None:
     assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
 
 
-@pytest.mark.parametrize("cost", [0.05, 0.1])
-def test_an_acceptance_tells_how_long_it_takes_to_name_a_cost(cost: float) -> None:
+def test_an_acceptance_tells_how_long_it_takes_to_name_a_cost() -> None:
     """Losses of 0 and 1, the hardest of their mean: named nineteen times in twenty, and hardly ever without a cost."""
     rng = np.random.default_rng(3)
 
     def learned(mean: float, count: int) -> Accepted:
-        rules = AcceptanceRules(samples=count, independent=0, max_loss=1.0)
-        return accepted((rng.random(2 * count) < mean).astype(float), rules)
+        acceptance = Acceptance(AcceptanceRules(samples=count, independent=0, max_loss=1.0))
+        losses = (rng.random(count) < mean).astype(float).tolist()
+        acceptance.restore(AcceptanceState(tuple(losses[:-1]), (1e-4,) * (count - 1), {}, {}))
+        outcome = acceptance.update(losses[-1], 1e-4, ())
+        assert isinstance(outcome, Accepted)
+        return outcome
 
-    count = samples_to_name(learned(0.05, 1440), cost)
-    assert count < 1440 * 2 * 0.05 / cost
-    named = [worse_than(learned(0.05, count), learned(0.05 + cost, count)) is not None for _ in range(60)]
-    free = [worse_than(learned(0.05, count), learned(0.05, count)) is not None for _ in range(60)]
-    assert sum(named) >= 57
-    assert sum(free) <= 2
+    count = samples_to_name(learned(0.05, 1440), 0.05)
+    assert 1440 < count < 4000
+    assert samples_to_name(learned(0.05, 1440), 0.2) == 1440, "no fewer than it has"
+    before = [learned(0.05, count) for _ in range(20)]
+    assert sum(worse_than(old, learned(0.1, count)) is not None for old in before) >= 19
+    assert not any(worse_than(old, new) for old, new in pairwise(before))
     with pytest.raises(ValueError, match="cost"):
-        samples_to_name(learned(0.05, 200), 0.0)
+        samples_to_name(before[0], 0.0)
 
 
 def test_a_kind_of_input_has_a_limit_of_its_own_samples() -> None:

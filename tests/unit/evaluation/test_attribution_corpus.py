@@ -58,6 +58,7 @@ def test_a_picture_is_the_same_again_and_a_change_changes_it() -> None:
         (Case("device", "gain", 1.3, Fault("b2_side", "gain", 1.3)), "accelerator"),
         (Case("device", "stale", 1.0, Fault("b1", "stale")), "accelerator"),
         (Case("device", "nan", 8.0, Fault("prob", "nan", 8.0)), "accelerator"),
+        (Case("device on live inputs", "gain", 3.0, Fault("logits", "gain", 3.0)), "accelerator"),
         (Case("reference", "weights", 0.2, weights="w6"), "reference"),
         (Case("camera", "frozen", 1.0, change=Change("frozen")), "camera"),
         (Case("camera", "blurred", 1.0, change=Change("blurred")), "camera"),
