@@ -18,6 +18,7 @@ Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Days = Annotated[float, Meta(ge=0)]
 Role = Literal["ingest", "compare"]
+TrustPolicy = Literal["first_use", "registered"]
 
 
 class DatabaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,6 +103,18 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_transfers: Positive = 4096
 
 
+class TrustConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[trust]`: which device keys are believed.
+
+    `devices` "first_use": the key of a device's first signed manifest is its own from then on; "registered": only keys
+    that a person has given by `tidegauge keys register`. `keep_commands`: signed commands of operators that a board was
+    not there to hear are sent again when it is, until they expire.
+    """
+
+    devices: TrustPolicy = "first_use"
+    keep_commands: bool = True
+
+
 class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[comparison]`: how many run at once, and the bounds of the process that compares one bundle.
 
@@ -128,6 +141,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
     scrape: ScrapeConfig = ScrapeConfig()
+    trust: TrustConfig = TrustConfig()
     database: DatabaseConfig = DatabaseConfig()
     blobs: BlobsConfig = BlobsConfig()
     ingest: IngestConfig = IngestConfig()

@@ -13,8 +13,10 @@ import msgspec
 from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import monotonic, wall
+from tidegauge.collector import waiting
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.collector.store import Store
+from tidegauge.link.command_wire import ANSWER, COMMAND, MAX_ANSWER, command_topic
 from tidegauge.link.commands import BadTopic, FileTopic, parse, response_topic
 from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode, encode
 
@@ -22,10 +24,12 @@ _log = logging.getLogger(__name__)
 
 #: What the collector subscribes to. Its own answers (`…/file-response`) are under none of these.
 TOPICS = (f"{PREFIX}/+/status", f"{PREFIX}/+/alarm", f"{PREFIX}/+/file/#")
+#: And where commands wait here for boards that are offline.
+COMMAND_TOPICS = (f"{PREFIX}/+/{COMMAND}", f"{PREFIX}/+/{ANSWER}")
 
-_SMALL = re.compile(rf"{PREFIX}/(?P<device>[A-Za-z0-9_-]{{1,64}})/(?P<kind>status|alarm)", re.ASCII)
-#: Largest status or alarm.
-_SMALL_BYTES = 64 << 10
+_SMALL = re.compile(rf"{PREFIX}/(?P<device>[A-Za-z0-9_-]{{1,64}})/(?P<kind>status|alarm|{COMMAND}|{ANSWER})", re.ASCII)
+#: Largest status or alarm, and largest of all that is small.
+_SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
 _LANES = 4
 _LANE_MESSAGES = 64
@@ -147,14 +151,16 @@ class _Lane:
         if not payload:
             return  # a retained message was deleted at the broker: it says nothing
         try:
-            if len(payload) > _SMALL_BYTES:
-                raise msgspec.ValidationError(f"{len(payload)} bytes, the limit is {_SMALL_BYTES}")
+            limit = _LARGEST if kind == ANSWER else _SMALL_BYTES
+            if len(payload) > limit:
+                raise msgspec.ValidationError(f"{len(payload)} bytes, the limit is {limit}")
+            take = {"status": take_status, "alarm": take_alarm, COMMAND: waiting.keep, ANSWER: waiting.answered}[kind]
+            await asyncio.to_thread(take, self._shelf.store, device, payload)
             if kind == "status":
-                await asyncio.to_thread(take_status, self._shelf.store, device, payload)
-            else:
-                await asyncio.to_thread(take_alarm, self._shelf.store, device, payload)
+                for envelope in await asyncio.to_thread(waiting.due, self._shelf.store, device, payload):
+                    await self._publish(command_topic(device), envelope)
         except (msgspec.DecodeError, RecursionError) as error:
-            self._shelf.metrics.refused(f"bad_{kind}")
+            self._shelf.metrics.refused("bad_command" if kind in (COMMAND, ANSWER) else f"bad_{kind}")
             _log.warning("ignored a %s of %s: %s", kind, device, error)
 
 

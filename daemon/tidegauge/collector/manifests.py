@@ -10,13 +10,20 @@ from tidegauge.link.wire import Init
 
 
 class BadManifest(BundleError):
-    """A manifest that is not taken in; its problem is told to the device."""
+    """A manifest that is not taken in; its problem is told to the device. `reason`: a word for a metric."""
+
+    reason = "bad_manifest"
 
 
 def is_manifest(init: Init) -> bool:
     """Whether the file of a transfer is a bundle's manifest rather than a blob."""
     kind = init.user_data.get("kind")
     return kind == "manifest" if kind else init.name == layout.MANIFEST
+
+
+def is_records(init: Init) -> bool:
+    """Whether it is a segment of a board's journal."""
+    return init.user_data.get("kind") == "records"
 
 
 def read_manifest(content: bytes, limit: int) -> Manifest:

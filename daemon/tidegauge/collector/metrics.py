@@ -25,8 +25,17 @@ from tidegauge.link.certificates import expiry
 
 _log = logging.getLogger(__name__)
 
-MESSAGES = ("status", "alarm", "file")
-REFUSALS = ("bad_topic", "bad_status", "bad_alarm", "bad_manifest")
+MESSAGES = ("status", "alarm", "file", "command", "command-answer")
+REFUSALS = (
+    "bad_topic",
+    "bad_status",
+    "bad_alarm",
+    "bad_manifest",
+    "bad_signature",
+    "unsigned",
+    "other_key",
+    "bad_command",
+)
 POSTPONEMENTS = ("device_quota", "disk", "database", "budget")
 RESULTS = ("fine", "culprit", "coverage", "failed")
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)

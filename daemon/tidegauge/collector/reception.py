@@ -14,17 +14,19 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
 from tidegauge.clocks import monotonic, wall
 from tidegauge.collector.blobs import BlobStore
-from tidegauge.collector.config import LimitsConfig
+from tidegauge.collector.config import LimitsConfig, TrustPolicy
 from tidegauge.collector.manifests import BadManifest, admit, is_manifest
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.store import BundleConflict, Store
+from tidegauge.collector.trust import Trust
 from tidegauge.link import ranges
 from tidegauge.link.commands import Command, FinCommand, InitCommand, fin_topic
 from tidegauge.link.ranges import Ranges
@@ -63,6 +65,12 @@ class Shelf:
     limits: LimitsConfig
     metrics: CollectorMetrics
     completed: Completed
+    policy: TrustPolicy = "first_use"
+
+    @cached_property
+    def trust(self) -> Trust:
+        """Whose manifests are taken in."""
+        return Trust(self.store, self.policy)
 
 
 class Reception:
@@ -190,7 +198,7 @@ class Reception:
                     case Discard():
                         self._discard()
             except (BadManifest, BundleConflict) as error:
-                return [*answers, self._refuse(action, str(error))]
+                return [*answers, self._refuse(action, error)]
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
                     raise
@@ -232,7 +240,7 @@ class Reception:
         manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
         content = path.read_bytes() if manifest else b""
         if manifest:
-            admit(content, shelf.limits.manifest_bytes, self.device)
+            shelf.trust.check(content, admit(content, shelf.limits.manifest_bytes, self.device))
         shelf.store.reprieve(self.file_id)
         shelf.blobs.put(self.file_id, path)
         if manifest:
@@ -245,6 +253,7 @@ class Reception:
         """Enter the bundle of a manifest; returns the blobs wanted of it."""
         shelf = self._shelf
         manifest = admit(content, shelf.limits.manifest_bytes, self.device)
+        shelf.trust.check(content, manifest)
         if shelf.store.add_bundle(manifest, self.file_id, wall()):
             shelf.completed(manifest.device, manifest.bundle_id)
         return shelf.store.wanted(manifest.device, manifest.bundle_id)
@@ -273,13 +282,14 @@ class Reception:
             self._begin(self._receiver.init)
             self._shelf.store.empty_transfer(self.device, self.file_id, wall())
 
-    def _refuse(self, action: Action, reason: str) -> FileResponse:
+    def _refuse(self, action: Action, error: BadManifest | BundleConflict) -> FileResponse:
         """A manifest that is whole, but no good: sending it again would not help."""
+        word, reason = error.reason if isinstance(error, BadManifest) else "bad_manifest", str(error)
         size = self._receiver.init.size if self._receiver.init is not None else 0
         topic = action.topic if isinstance(action, Confirm) else fin_topic(self.device, self.file_id, size)
         self._shelf.partials.discard(self.device, self.file_id)
         self._shelf.store.end_transfer(self.device, self.file_id, "refused", reason, wall())
-        self._shelf.metrics.refused("bad_manifest")
+        self._shelf.metrics.refused(word)
         self._receiver, self._unrecorded = self._new_receiver(None), ()
         _log.warning("a manifest of %s is refused: %s", self.device, reason)
-        return FileResponse(topic, FAILURE, f"bad_manifest: {reason}"[:300])
+        return FileResponse(topic, FAILURE, f"{word}: {reason}"[:300])

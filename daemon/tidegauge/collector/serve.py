@@ -23,7 +23,7 @@ from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.collector.connection import BrokerLink
-from tidegauge.collector.ingest import TOPICS, Ingest
+from tidegauge.collector.ingest import COMMAND_TOPICS, TOPICS, Ingest
 from tidegauge.collector.jobs import Jobs
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
@@ -87,8 +87,9 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     jobs = Jobs(data, Comparisons(workshop), config.comparison.workers, opened.jobs_url, compares)
     chores = _chores(config, opened, jobs)
     watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
-    link = _link(config, store, jobs.executor, metrics, TOPICS) if "ingest" in config.roles else None
-    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue)
+    topics = (*TOPICS, *COMMAND_TOPICS) if config.trust.keep_commands else TOPICS
+    link = _link(config, store, jobs.executor, metrics, topics) if "ingest" in config.roles else None
+    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, config.trust.devices)
     ingest = Ingest(shelf, link.publish if link is not None else _nobody)
     site = Site(
         base=config.http.base,

@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -52,6 +53,27 @@ devices = Table(
     Column("alarm", Text, nullable=False),
     Column("detail", JSON, nullable=False),
     Column("last_seen", Float, nullable=False),
+)
+
+#: The public key by which a device's manifests are known. `registered`: a person gave it; else it was the first one.
+device_keys = Table(
+    "device_keys",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("key", Text, nullable=False),
+    Column("registered", Boolean, nullable=False),
+    Column("since", Float, nullable=False),
+)
+
+#: Signed commands for boards that have not answered yet, until they expire. `command`: SHA-256 of what was signed.
+waiting_commands = Table(
+    "waiting_commands",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("command", Text, primary_key=True),
+    Column("envelope", LargeBinary, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("received", Float, nullable=False),
 )
 
 transfers = Table(

@@ -1,0 +1,73 @@
+"""Whose manifests are taken in: the signature must be that of the content, and the key the device's.
+
+The first key that a device signs with is taken for its own, or only keys that a person has registered. From then on a
+manifest by another key, or by none, is refused, whatever the broker let through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegauge.bundles import signature
+from tidegauge.bundles.manifest import Manifest
+from tidegauge.clocks import wall
+from tidegauge.collector.config import TrustPolicy
+from tidegauge.collector.key_rows import DeviceKey
+from tidegauge.collector.manifests import BadManifest
+from tidegauge.collector.store import Store
+
+
+class BadSignature(BadManifest):
+    """The signature is not that of the content."""
+
+    reason = "bad_signature"
+
+
+class Unsigned(BadManifest):
+    """A signature is due, and there is none."""
+
+    reason = "unsigned"
+
+
+class OtherKey(BadManifest):
+    """Signed, but by a key that is not known as the device's."""
+
+    reason = "other_key"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """`policy`: what is believed of a device that no key is known of."""
+
+    store: Store
+    policy: TrustPolicy
+
+    def check(self, content: bytes, manifest: Manifest) -> None:
+        """Raises BadManifest. The first key of a device may become its own by this."""
+        try:
+            key = signature.check(content, manifest)
+        except signature.BadSignature as error:
+            raise BadSignature(error.problem, error.cure) from error
+        device = manifest.device
+        if (
+            judge(device, self.store.device_key(device), key, self.policy)
+            and self.store.pin_key(device, key, wall()) != key
+        ):
+            raise OtherKey(f"{device} has signed with another key a moment ago")
+
+
+def judge(device: str, known: DeviceKey | None, key: str, policy: TrustPolicy) -> bool:
+    """Whether `key` ("" for no signature) is to become the device's own. Raises BadManifest where it isn't believed."""
+    if known is not None:
+        if not key:
+            raise Unsigned(f"the manifest has no signature, and the key of {device} is known")
+        if key != known.key:
+            raise OtherKey(
+                f"the manifest is signed by the key {key[:16]}…, not by that of {device}, {known.key[:16]}…",
+                "where the board was set up anew: `tidegauge keys forget` or `register`",
+            )
+        return False
+    if policy == "registered":
+        kind = OtherKey if key else Unsigned
+        raise kind(f"no key of {device} is registered", f"tidegauge keys register --config collector.toml {device} KEY")
+    return bool(key)
