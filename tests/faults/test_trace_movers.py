@@ -125,12 +125,13 @@ def test_the_agent_brings_every_trace_whole(tmp_path: Path, tiled: bool) -> None
 
 
 @pytest.mark.parametrize("tiled", [False, True])
-def test_one_that_trusts_the_first_close_brings_none(tmp_path: Path, tiled: bool) -> None:
+def test_one_that_trusts_the_first_close_loses_what_is_written_after_it(tmp_path: Path, tiled: bool) -> None:
+    """A mover that the machine holds up for all of a file's operations gets that one whole by luck."""
     case = Case(tmp_path, tiled)
     arrived = asyncio.run(case.arrived(FirstClose(case.source, case.target)))
     expected = expected_traces(case.artifacts, PICTURE)
     assert arrived.keys() == expected.keys()
-    assert all(arrived[name] != expected[name] for name in expected)
+    assert any(arrived[name] != expected[name] for name in expected)
     assert list(case.source.iterdir()), "and leaves the data where it was written"
 
 

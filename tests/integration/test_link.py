@@ -85,7 +85,8 @@ async def sends_whole(config: LinkConfig, folder: Path) -> None:
         await emptied(spool)
         assert_whole(collector, third)
         assert uplink.state.bundles_sent == 3
-        assert uplink.state.bytes_sent > 3_000_000
+        # Less than was sent where a connection broke before the broker's answers came.
+        assert uplink.state.bytes_sent > 2_900_000
         assert uplink.state.last_answer_monotonic is not None
         assert not uplink.state.refused
 

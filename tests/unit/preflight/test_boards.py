@@ -14,7 +14,9 @@ from tidegauge.preflight.registry import MODULES, load
 from unit.preflight.board_tree import BOARDS, Case, context_of, make_board
 
 #: What a tree of files can't say: these need a runtime, a camera, a broker, a clock.
-ELSEWHERE = {"compile", "runtime", "python", "model", "camera", "clock", "broker", "rights", "virtual-board"}
+ELSEWHERE = {
+    "compile", "runtime", "python", "model", "optimizer-level", "camera", "clock", "broker", "rights", "virtual-board",
+}  # fmt: skip
 CASES = sorted(path.parent.name for path in BOARDS.glob("*/case.toml"))
 
 

@@ -1,4 +1,4 @@
-"""The check `graph-optimization`: the profile's level of ONNX Runtime's optimiser is the one of the compile.
+"""The check `optimizer-level`: the profile's level of ONNX Runtime's optimiser is the one of the compile.
 
 Source: edgeai-tidl-tools, docs/debugging.md: the node numbers in `allowedNode.txt` are those of the optimised graph, so
 that the level must be the same at compile and at inference. ONNX Runtime asks a provider which nodes it takes after the
@@ -71,7 +71,7 @@ def judge(level: str, compiled: int, plain: int, basic: int) -> Finding:
 
 
 PROBE = Probe(
-    id="graph-optimization",
+    id="optimizer-level",
     title="level of ONNX Runtime's optimiser against the compile's",
     why="the node numbers in allowedNode.txt then mean other nodes: some run on the CPU, or the create fails",
     place="anywhere",
