@@ -31,6 +31,7 @@ REFUSALS = (
     "bad_status",
     "bad_alarm",
     "bad_manifest",
+    "bad_record",
     "bad_signature",
     "unsigned",
     "other_key",

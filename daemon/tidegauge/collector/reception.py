@@ -22,7 +22,7 @@ import msgspec
 from tidegauge.clocks import monotonic, wall
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import LimitsConfig, TrustPolicy
-from tidegauge.collector.manifests import BadManifest, admit, is_manifest
+from tidegauge.collector.manifests import BadManifest, admit, is_manifest, is_records
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.store import BundleConflict, Store
@@ -43,6 +43,7 @@ from tidegauge.link.receiver import (
     WriteChunk,
 )
 from tidegauge.link.wire import FileResponse, Init, decode
+from tidegauge.spool.records import parse
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ _log = logging.getLogger(__name__)
 RECORD_BYTES = 8 << 20
 #: Seconds after which a device whose file can't be taken now should ask again.
 RETRY_SECONDS = 30.0
+
+#: Largest segment of a journal: a board closes one at a sixteenth of this.
+RECORDS_BYTES = 1 << 20
 
 #: Called with (device, bundle) when a bundle has become complete.
 Completed = Callable[[str, str], None]
@@ -145,16 +149,17 @@ class Reception:
             init = msgspec.convert(found[1], Init)
             if found[0].state == "receiving" and shelf.partials.exists(self.device, self.file_id):
                 coverage = found[0].coverage
-        receiver = self._new_receiver(init, coverage)
+        known = found is not None and found[0].state == "stored" and init is not None and is_records(init)
+        receiver = self._new_receiver(init, coverage, known)
         if found is not None and found[0].fin and init is not None and not receiver.stored and not receiver.complete:
             topic = fin_topic(self.device, self.file_id, init.size)
             receiver.handle(topic, FinCommand(init.size, self.file_id), b"", now)
         return receiver
 
-    def _new_receiver(self, init: Init | None, coverage: Ranges = ()) -> Receiver:
+    def _new_receiver(self, init: Init | None, coverage: Ranges = (), known: bool = False) -> Receiver:
         shelf = self._shelf
         limits = ReceiverLimits(max_size=shelf.limits.blob_bytes)
-        stored = shelf.store.has_blob(self.file_id)
+        stored = known or shelf.store.has_blob(self.file_id)
         return Receiver(self.file_id, limits, init=init, coverage=coverage, stored=stored)
 
     def _before_init(self, topic: str, payload: bytes) -> FileResponse | None:
@@ -164,6 +169,8 @@ class Reception:
         except msgspec.DecodeError:
             return None  # the state machine has the answer
         if is_manifest(init) and init.size > self._shelf.limits.manifest_bytes:
+            return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
+        if is_records(init) and init.size > RECORDS_BYTES:
             return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
         if self._receiver.stored:
             return None
@@ -237,6 +244,9 @@ class Reception:
     def _keep(self, path: Path, size: int) -> list[tuple[str, str]]:
         """Put a whole file into the blob store; returns the bundles that it has made complete."""
         shelf = self._shelf
+        if self._receiver.init is not None and is_records(self._receiver.init):
+            self._take_records(path)
+            return []
         manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
         content = path.read_bytes() if manifest else b""
         if manifest:
@@ -249,6 +259,15 @@ class Reception:
             shelf.store.add_pulled(self.device, size, wall())
         return shelf.store.add_blob(self.file_id, size, wall())
 
+    def _take_records(self, path: Path) -> None:
+        """Enter a segment's records, each in its own row; what is no record is counted, and told by the log."""
+        segment = parse(path.read_bytes())
+        self._shelf.store.add_records(self.device, segment.records, wall())
+        for _ in range(segment.damaged):
+            self._shelf.metrics.refused("bad_record")
+        if segment.damaged:
+            _log.warning("%d lines of %s in a segment of %s are no records", segment.damaged, self.file_id, self.device)
+
     def _take_in(self, content: bytes) -> tuple[str, ...]:
         """Enter the bundle of a manifest; returns the blobs wanted of it."""
         shelf = self._shelf
@@ -260,6 +279,8 @@ class Reception:
 
     def _confirm(self, action: Confirm) -> list[Action]:
         shelf = self._shelf
+        if self._receiver.init is not None and is_records(self._receiver.init):
+            return self._receiver.confirmed(action.topic)
         if not shelf.blobs.has(self.file_id):
             _log.error("blob %s is in the database but not in the store; it is asked for again", self.file_id)
             shelf.store.forget_blob(self.file_id)

@@ -10,12 +10,13 @@ from tidegauge.collector.bundle_rows import BundleConflict, BundleRows, StoredRe
 from tidegauge.collector.device_rows import DeviceRows
 from tidegauge.collector.executor_rows import ExecutorRows
 from tidegauge.collector.key_rows import KeyRows
+from tidegauge.collector.record_rows import RecordRows
 from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(BundleRows, DeviceRows, ExecutorRows, KeyRows):
+class Store(BundleRows, DeviceRows, ExecutorRows, KeyRows, RecordRows):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

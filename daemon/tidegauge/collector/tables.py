@@ -166,6 +166,19 @@ alarms = Table(
     Column("received", Float, nullable=False),
 )
 
+#: What boards have recorded: an hour of history, or a bundle that was given up; `content` as it came.
+records = Table(
+    "records",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("record", Text, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("received", Float, nullable=False),
+    Column("content", JSON, nullable=False),
+    Index("records_by_time", "device", "kind", "at"),
+)
+
 #: Blobs out of use, between the decision to delete their bytes and the deed: see `blob_rows`.
 condemned = Table(
     "condemned", metadata, Column("sha256", Text, primary_key=True), Column("since", Float, nullable=False)

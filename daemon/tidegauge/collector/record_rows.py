@@ -1,0 +1,65 @@
+"""Records of boards in the database: hours of history, and what was given up unsent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import and_, exists, select
+
+from tidegauge.clocks import Wall
+from tidegauge.collector.database import Database, upsert
+from tidegauge.collector.tables import bundles, records
+from tidegauge.spool.records import HistoryRecord, Record, Tombstone
+
+Kind = Literal["history", "tombstone"]
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """`at`: the board's wall clock at its end, which may be wrong; `received`: the collector's. `content`: the record
+    as it came (`spool.records`).
+    """
+
+    device: str
+    record: str
+    kind: Kind
+    at: float
+    received: float
+    content: dict[str, Any]
+
+    def decoded(self) -> Record:
+        """As it was written on the board."""
+        decoded: Record = msgspec.convert(self.content, Record)
+        return decoded
+
+
+class RecordRows(Database):
+    """A record that comes again replaces itself: none is ever there twice."""
+
+    def add_records(self, device: str, found: Iterable[Record], now: Wall) -> None:
+        """All or none."""
+        with self._engine.begin() as connection:
+            for record in found:
+                upsert(connection, records, _row(device, record, now))
+
+    def history(self, device: str, limit: int = 10_000) -> list[StoredRecord]:
+        """Hours, in the order in which the board saw them as far as its clock tells; of one run always."""
+        where = and_(records.c.device == device, records.c.kind == "history")
+        return self._rows(
+            select(records).where(where).order_by(records.c.at, records.c.record).limit(limit), StoredRecord
+        )
+
+    def given_up(self, device: str, limit: int = 1000) -> list[StoredRecord]:
+        """What the board could not keep until it was sent, newest first; a bundle that came all the same is none."""
+        arrived = exists().where(and_(bundles.c.device == records.c.device, bundles.c.bundle == records.c.record))
+        where = and_(records.c.device == device, records.c.kind == "tombstone", ~arrived)
+        query = select(records).where(where).order_by(records.c.at.desc(), records.c.record).limit(limit)
+        return self._rows(query, StoredRecord)
+
+
+def _row(device: str, record: Record, now: Wall) -> dict[str, Any]:
+    kind: Kind = "history" if isinstance(record, HistoryRecord) else "tombstone"
+    at = record.dropped.wall if isinstance(record, Tombstone) else record.ended.wall
+    content = msgspec.to_builtins(record)
+    return {"device": device, "record": record.id, "kind": kind, "at": at, "received": now, "content": content}
