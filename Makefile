@@ -15,9 +15,9 @@ test: setup ## all tests but the slow ones
 	@tools/servers
 	@$(BIN)/pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
-test-slow: setup ## the tests that take minutes
+test-slow: setup ## the tests that take minutes, most of them waiting
 	@tools/servers
-	@$(BIN)/pytest -m slow -n 2 --dist load --timeout 900 $(ARGS)
+	@$(BIN)/pytest -m slow -n 3 --dist load --timeout 900 $(ARGS)
 
 check: setup ## ruff, formatting, types, import rules
 	@$(BIN)/ruff check daemon tests tools dashboards
