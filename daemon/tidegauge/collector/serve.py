@@ -214,5 +214,5 @@ def _url(http: HttpConfig, listener: socket.socket) -> str:
 
 def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("uvicorn", "uvicorn.error", "litestar", "httpx"):
+    for noisy in ("uvicorn", "uvicorn.error", "litestar", "httpx", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
