@@ -11,6 +11,7 @@ class ExitCode(IntEnum):
     UNUSABLE = 2
     COVERAGE = 3
     REFUSED = 4
+    NO_ANSWER = 5
     ACCELERATOR_DOWN = 70
     INTERRUPTED = 130
     PIPE_CLOSED = 141
@@ -29,6 +30,10 @@ MEANINGS: dict[ExitCode, tuple[str, str]] = {
     ),
     ExitCode.COVERAGE: ("`compare` saw too few of the layers to say anything", "none: the agent doesn't use it"),
     ExitCode.REFUSED: ("the agent refused the command; one sentence says why", "none: the agent doesn't use it"),
+    ExitCode.NO_ANSWER: (
+        "a device gave no answer to a command over the broker in time",
+        "none: the agent doesn't use it",
+    ),
     ExitCode.ACCELERATOR_DOWN: (
         "the accelerator was given up (only with `supervision.exit_when_down = true`)",
         "restart within the unit's start limit, then reboot (`StartLimitAction=reboot`)",

@@ -7,6 +7,7 @@ by its public half, 64 hexadecimal digits: it is short enough to be compared by 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from enum import Enum
 from pathlib import Path
@@ -27,6 +28,7 @@ from tidegauge.files import sync_folder
 
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
+_WRITTEN = re.compile("[0-9a-f]{64}")
 #: A private key's file is some 120 bytes.
 _MAX_FILE = 4096
 
@@ -129,13 +131,20 @@ def create(path: Path) -> FileKey:
     return FileKey(key)
 
 
+def is_key(public: str) -> bool:
+    """Whether this is the public half of a key, as it is written here."""
+    if _WRITTEN.fullmatch(public) is None:
+        return False
+    raw = bytes.fromhex(public)
+    return (raw[:31] + bytes([raw[31] & 0x7F])).hex() not in _NO_KEYS
+
+
 def verify(public: str, use: Use, signature: bytes, data: bytes) -> bool:
     """Whether `signature` is that of `data` for this use by the key. A key that is none has signed nothing."""
     try:
-        raw = bytes.fromhex(public)
-        if len(raw) != 32 or (raw[:31] + bytes([raw[31] & 0x7F])).hex() in _NO_KEYS:
+        if not is_key(public):
             return False
-        key = Ed25519PublicKey.from_public_bytes(raw)
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(signature, use.value + data)
     except (InvalidSignature, ValueError):
         return False

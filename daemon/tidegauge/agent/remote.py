@@ -230,7 +230,7 @@ def device_key(state: Path) -> KeyProvider | None:
     except (OSError, KeyUnusable) as error:
         log.error("manifests and answers have no signature: %s", error)
         return None
-    log.error("another key takes its place: %s; tell the collector (`tidegauge keys forget`)", key.public)
+    log.error("another key takes its place: %s; tell the collector (`tidegauge collector keys forget`)", key.public)
     return key
 
 

@@ -8,7 +8,7 @@ import click
 
 from tidegauge.agent import app
 from tidegauge.agent.config import load
-from tidegauge.agent.control_messages import CaptureNow, LogLevel, SelfTest, SetLogLevel
+from tidegauge.agent.control_messages import CaptureNow, LogLevel, Pull, Reload, SelfTest, SetLogLevel, SetSampling
 from tidegauge.cli.running import json_option, state_options, tell
 
 #: A capture on a board takes minutes; the agent itself keeps the deadlines.
@@ -52,3 +52,30 @@ def self_test(config: Path | None, state: Path | None, as_json: bool) -> None:
 def log_level(level: LogLevel, config: Path | None, state: Path | None, as_json: bool) -> None:
     """Set the log level of the running agent until it ends."""
     tell(SetLogLevel(level), config, state, as_json=as_json)
+
+
+@command.command("set-sampling")
+@click.argument("gap_mean", type=click.FloatRange(0, 86400, min_open=True))
+@click.option("--floor", type=click.FloatRange(0, 86400), help="Seconds at least; a third of the mean by default.")
+@state_options
+@json_option
+def set_sampling(gap_mean: float, floor: float | None, config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Take a shadow sample every GAP_MEAN seconds on average, within the CPU budget, until agent.toml is read again."""
+    tell(SetSampling(gap_mean, floor), config, state, as_json=as_json)
+
+
+@command.command("reload")
+@state_options
+@json_option
+def reload(config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Read agent.toml again; says what was taken, and what waits for a restart."""
+    tell(Reload(), config, state, as_json=as_json, timeout=30.0)
+
+
+@command.command("pull")
+@click.argument("bundle")
+@state_options
+@json_option
+def pull(bundle: str, config: Path | None, state: Path | None, as_json: bool) -> None:
+    """Send a bundle of the spool before all others, whatever the hour."""
+    tell(Pull(bundle), config, state, as_json=as_json)

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import click
 
+from tidegauge.cli.collector_keys import keys
 from tidegauge.collector import config, startup
 
 
 @click.group("collector")
 def command() -> None:
     """The collector: takes bundles in, compares them, shows the result."""
+
+
+command.add_command(keys)
 
 
 @command.command("run")

@@ -64,10 +64,10 @@ def judge(device: str, known: DeviceKey | None, key: str, policy: TrustPolicy) -
         if key != known.key:
             raise OtherKey(
                 f"the manifest is signed by the key {key[:16]}…, not by that of {device}, {known.key[:16]}…",
-                "where the board was set up anew: `tidegauge keys forget` or `register`",
+                "where the board was set up anew: `tidegauge collector keys forget` or `register`",
             )
         return False
     if policy == "registered":
         kind = OtherKey if key else Unsigned
-        raise kind(f"no key of {device} is registered", f"tidegauge keys register --config collector.toml {device} KEY")
+        raise kind(f"no key of {device} is registered", f"`tidegauge collector keys register {device} KEY`")
     return bool(key)

@@ -171,20 +171,23 @@ def judge(data: bytes, rules: Rules[Action], memory: Memory, now: Wall) -> Accep
 
 
 def _not_authentic(envelope: Signed, rules: Rules[Action]) -> Refused | None:
+    def refused(reason: Refusal, sentence: str, cure: str = "") -> Refused:
+        return Refused(reason, sentence, cure, command=digest(envelope.payload))
+
     if not rules.keys:
-        return Refused(
+        return refused(
             Refusal.NO_OPERATOR_KEY,
             "this board obeys no remote command: no operator's key is pinned",
             "pin one as key `commands.operators` of its agent.toml",
         )
     if envelope.key not in rules.keys:
-        return Refused(
+        return refused(
             Refusal.UNKNOWN_KEY,
             f"the key {envelope.key[:16] or '(none)'} is not pinned on this board",
             "sign with a key of its `commands.operators`",
         )
     if not rules.verify(envelope.key, envelope.signature, envelope.payload):
-        return Refused(Refusal.BAD_SIGNATURE, "the signature does not belong to this command and key")
+        return refused(Refusal.BAD_SIGNATURE, "the signature does not belong to this command and key")
     return None
 
 
