@@ -1,12 +1,14 @@
 """Device tensor against reference tensor in one pass over the codes: raw sums, from which every metric derives.
 
-Blocks of about 64 K elements stay in the cache; buffers are allocated once a call. Block sums are float32 dot
-products, added up in float64. The reference is shifted by a pivot near its mean, so that variances do not cancel.
+Blocks of about 128 K elements stay in the cache; buffers are made once a thread. Block sums are float32, added up in
+float64. A reference whose mean is far from zero is shifted by a pivot near it, so that variances do not cancel.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,13 @@ from tidegauge.compare.types import Metrics
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
-BLOCK = 64 * 1024
+BLOCK = 128 * 1024
+#: Elements from which the pivot is taken, and how many variances its square must have to matter.
+_HEAD, _FAR = 4096, 16.0
+#: Elements of a dot product, of a line of sums, and of a plane of which many fit into a block.
+_DOT, _LINE, _SMALL = 8192, 512, 32768
+#: The square of a float32 below this is one, and so is a block's sum of them.
+_LARGE = 1e16
 
 #: A float tensor has no step; two correct float kernels differ by about this share of its rms.
 FLOAT_TOLERANCE = 1e-5
@@ -137,78 +145,149 @@ def measure(codes: Array, reference: Array, encoding: Encoding, *, profiles: boo
     if codes.shape != reference.shape:
         raise ValueError(f"shapes {codes.shape} and {reference.shape} can't be compared")
     channels, height, width = planes(codes.shape)
-    device = codes.reshape(channels, height * width)
-    other = reference.reshape(channels, height * width)
+    # As plain arrays: each view of a memory map as such costs microseconds.
+    device, other = np.asarray(codes).reshape(-1), np.asarray(reference).reshape(-1)
     sums = Sums(pivot=_pivot(other))
-    if profiles:
-        sums.channel_d2, sums.row_d2, sums.column_d2 = np.zeros(channels), np.zeros(height), np.zeros(width)
-    work = _Work(min(max(BLOCK, width), channels * height * width), encoding)
-    if height * width <= BLOCK:
-        step = max(1, BLOCK // max(1, height * width))
-        for first in range(0, channels, step):
-            last = min(channels, first + step)
-            _block(sums, work, device[first:last], other[first:last], (first, 0, last - first, height, width))
-    else:
-        step = max(1, BLOCK // width)
-        for channel in range(channels):
-            for top in range(0, height, step):
-                rows = min(step, height - top)
-                cut = slice(top * width, (top + rows) * width)
-                _block(sums, work, device[channel, cut], other[channel, cut], (channel, top, 1, rows, width))
+    places = _Places(channels, height, width) if profiles else None
+    with np.errstate(invalid="ignore", over="ignore"):
+        for first, last in _pieces(channels, height, width):
+            _block(sums, encoding, device[first:last], other[first:last], places, first)
+    if places is not None:
+        sums.channel_d2, sums.row_d2, sums.column_d2 = places.totals()
     return sums
 
 
 def _pivot(reference: Array) -> float:
-    head = reference.reshape(-1)[:BLOCK]
-    finite = head[np.isfinite(head)]
-    return float(np.float32(finite.mean(dtype=np.float64))) if finite.size else 0.0
+    """What to subtract so that the variance does not cancel: the mean of the beginning, where it is far from zero in
+    units of the deviation; else nothing, which spares a pass."""
+    head = reference[:_HEAD]
+    finite = head[np.isfinite(head)].astype(np.float64)
+    mean = float(finite.mean()) if finite.size else 0.0
+    return float(np.float32(mean)) if mean * mean > _FAR * float(finite.var() if finite.size else 0.0) else 0.0
 
 
-class _Work:
-    """The buffers of one pass, and the constants of the encoding."""
+def _ends(sums: Sums, codes: Array, encoding: Encoding) -> None:
+    """Count the codes at either end; most tensors do not reach the one or the other."""
+    low, high = encoding.code_range
+    if low == 0:
+        sums.low += codes.size - int(np.count_nonzero(codes))
+    elif (lowest := codes.min()) == low:
+        sums.low += int(np.count_nonzero(np.equal(codes, lowest, out=_work.equal[: codes.size])))
+    if (highest := codes.max()) == high:
+        sums.high += int(np.count_nonzero(np.equal(codes, highest, out=_work.equal[: codes.size])))
 
-    def __init__(self, size: int, encoding: Encoding) -> None:
-        self.encoding = encoding
-        self.ones = np.ones(size, np.float32)
-        self.d, self.g, self.scratch = (np.empty(size, np.float32) for _ in range(3))
-        self.factor = np.float32(1.0 / encoding.scale)
-        self.zero = np.float32(encoding.zero_point)
-        self.ends = encoding.code_range if encoding.integer else None
+
+def _pieces(channels: int, height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Ranges of the flat tensor: whole channels, else whole rows of one channel, else parts of one row."""
+    within, unit = channels * height * width, 1
+    for size in (width, height * width):
+        within, unit = (within, size) if size <= BLOCK else (min(within, size), unit)
+    step = max(1, BLOCK // unit) * unit
+    for begin in range(0, channels * height * width, max(1, within)):
+        for first in range(begin, begin + within, step):
+            yield first, min(first + step, begin + within)
 
 
-def _block(sums: Sums, work: _Work, device: Array, reference: Array, place: tuple[int, int, int, int, int]) -> None:
-    device, reference = device.reshape(-1), reference.reshape(-1)
+class _Places:
+    """Σd² by channel, row and column, filled block by block."""
+
+    def __init__(self, channels: int, height: int, width: int) -> None:
+        self._shape = channels, height, width
+        self._channels, self._rows, self._columns = np.zeros(channels), np.zeros(height), np.zeros(width)
+        # Small planes are summed up over the channels first: then each element is added once for rows and columns.
+        self._plane = np.zeros(height * width, np.float32) if height * width <= _SMALL else None
+
+    def add(self, squares: Array, first: int) -> float:
+        """Squares of the elements from `first` on; returns their sum."""
+        _, height, width = self._shape
+        channel, place = divmod(first, height * width)
+        if self._plane is not None:
+            planes = squares.reshape(-1, height * width)
+            by_channel = np.einsum("ij->i", planes).astype(np.float64)
+            self._plane += _over_first(planes)
+        elif width <= BLOCK:
+            rows = squares.reshape(-1, width)
+            by_row = np.einsum("ij->i", rows).astype(np.float64)
+            by_row = by_row.reshape(-1, min(height, by_row.size))
+            top = place // width
+            self._rows[top : top + by_row.shape[1]] += by_row.sum(axis=0)
+            self._columns += _over_first(rows)
+            by_channel = by_row.sum(axis=1)
+        else:
+            by_channel = squares.sum(dtype=np.float64, keepdims=True)
+            top, left = divmod(place, width)
+            self._columns[left : left + squares.size] += squares
+            self._rows[top] += by_channel[0]
+        self._channels[channel : channel + by_channel.size] += by_channel
+        return float(by_channel.sum())
+
+    def totals(self) -> tuple[Float64, Float64, Float64]:
+        _, height, width = self._shape
+        if self._plane is not None:
+            plane = self._plane.reshape(height, width)
+            return self._channels, plane.sum(axis=1, dtype=np.float64), plane.sum(axis=0, dtype=np.float64)
+        return self._channels, self._rows, self._columns
+
+
+def _over_first(block: Array) -> Array:
+    """Sums over the first axis; a short second one is folded into longer lines, which NumPy adds up faster."""
+    lines, length = block.shape
+    fold = _LINE // max(1, length)
+    if fold < 2 or lines < 2 * fold:
+        return np.asarray(np.add.reduce(block, axis=0))
+    whole = lines // fold * fold
+    folded = np.add.reduce(block[:whole].reshape(-1, fold * length), axis=0).reshape(fold, length)
+    return np.asarray(np.add.reduce(np.concatenate((folded, block[whole:])), axis=0))
+
+
+class _Work(threading.local):
+    """The buffers of a thread: as large as a block, so that they stay in the cache, and made once."""
+
+    def __init__(self) -> None:
+        self.d, self.g = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+        self.equal = np.empty(BLOCK, bool)
+
+
+_work = _Work()
+
+
+def _block(sums: Sums, encoding: Encoding, device: Array, reference: Array, places: _Places | None, first: int) -> None:
     n = device.size
-    d, g, scratch, ones = work.d[:n], work.g[:n], work.scratch[:n], work.ones[:n]
+    d, g = _work.d[:n], _work.g[:n]
     np.copyto(d, device, casting="same_kind" if device.dtype.kind == "f" else "unsafe")
-    if work.ends is not None:
-        if work.encoding.zero_point:
-            np.subtract(d, work.zero, out=d)
-        np.multiply(d, work.factor, out=d)
-        sums.low += int(np.count_nonzero(device == work.ends[0]))
-        sums.high += int(np.count_nonzero(device == work.ends[1]))
-    np.copyto(g, reference, casting="same_kind")
-    with np.errstate(invalid="ignore", over="ignore"):
-        np.subtract(d, g, out=d)
-        np.subtract(g, np.float32(sums.pivot), out=g)
-        total = float(np.dot(d, ones))
-        spread = float(np.dot(g, ones))
-        bad = 0
-        if not math.isfinite(total) or not math.isfinite(spread):
-            bad = _mask(sums, work, device, reference, d, g)
-            total, spread = float(d.sum(dtype=np.float64)), float(g.sum(dtype=np.float64))
-        sums.count += n - bad
-        sums.d += total
-        sums.g += spread
-        sums.g2 += _dot(g, g)
-        sums.dg += _dot(d, g)
-        np.abs(d, out=scratch)
-        sums.abs_d += float(np.dot(scratch, ones))
-        sums.max_d = max(sums.max_d, float(scratch.max()))
-        _profiles(sums, d, scratch, ones, place)
+    if encoding.integer:
+        _ends(sums, device, encoding)
+        if encoding.zero_point:
+            np.subtract(d, np.float32(encoding.zero_point), out=d)
+        np.multiply(d, np.float32(1.0 / encoding.scale), out=d)
+    np.subtract(d, reference, out=d)
+    if sums.pivot or reference.dtype != np.float32:
+        np.subtract(reference, np.float32(sums.pivot), out=g, casting="same_kind")
+    else:
+        g = reference
+    total, spread = float(np.einsum("i->", d)), float(np.einsum("i->", g))
+    bad = 0
+    if not math.isfinite(total) or not math.isfinite(spread):
+        g = np.array(g)
+        bad = _mask(sums, device, reference, d, g)
+        total, spread = float(d.sum(dtype=np.float64)), float(g.sum(dtype=np.float64))
+    sums.count += n - bad
+    sums.d += total
+    sums.g += spread
+    sums.g2 += _dot(g, g)
+    sums.dg += _dot(d, g)
+    np.abs(d, out=d)
+    sums.abs_d += float(np.einsum("i->", d))
+    sums.max_d = max(sums.max_d, float(np.maximum.reduce(d)))
+    if places is None:
+        sums.d2 += _dot(d, d)
+    elif sums.max_d < _LARGE:
+        sums.d2 += places.add(np.multiply(d, d, out=d), first)
+    else:  # squares overflow float32: slowly, but rightly
+        sums.d2 += places.add(np.square(d, dtype=np.float64), first)
 
 
-def _mask(sums: Sums, work: _Work, device: Array, reference: Array, d: Array, g: Array) -> int:
+def _mask(sums: Sums, device: Array, reference: Array, d: Array, g: Array) -> int:
     """Zero the pairs that are not finite, count them, return how many."""
     bad_reference = ~np.isfinite(reference)
     bad_device = ~np.isfinite(device) if device.dtype.kind == "f" else np.zeros(device.size, bool)
@@ -221,28 +300,17 @@ def _mask(sums: Sums, work: _Work, device: Array, reference: Array, d: Array, g:
 
 
 def _dot(a: Array, b: Array) -> float:
-    value = float(np.dot(a, b))
+    """Σab. In lines: OpenBLAS hands longer ones to threads that wait in a loop, which costs more than it saves."""
+    lines, rest = divmod(a.size, _DOT)
+    value = 0.0
+    if lines:
+        whole = lines * _DOT
+        products = np.matmul(a[:whole].reshape(lines, 1, _DOT), b[:whole].reshape(lines, _DOT, 1))
+        value = sum(products.ravel().tolist())
+    if rest:
+        value += float(np.dot(a[a.size - rest :], b[b.size - rest :]))
     # float32 overflows for values beyond 1e19: such a tensor is wrong, but the number must still be one.
     return value if math.isfinite(value) else float(np.dot(a.astype(np.float64), b.astype(np.float64)))
-
-
-def _profiles(sums: Sums, d: Array, scratch: Array, ones: Array, place: tuple[int, int, int, int, int]) -> None:
-    channel, top, channels, rows, width = place
-    if sums.channel_d2 is None or sums.row_d2 is None or sums.column_d2 is None:
-        sums.d2 += _dot(d, d)
-        return
-    squares = np.multiply(d, d, out=scratch).reshape(channels * rows, width)
-    by_row = squares @ ones[:width]
-    by_column = ones[: channels * rows] @ squares
-    if not math.isfinite(float(by_row.sum())):  # squares overflow float32: slowly, but rightly
-        squares = np.square(d.reshape(channels * rows, width), dtype=np.float64)
-        by_row, by_column = squares.sum(axis=1), squares.sum(axis=0)
-    by_plane = by_row.reshape(channels, rows).astype(np.float64)
-    by_channel = by_plane.sum(axis=1)
-    sums.d2 += float(by_channel.sum())
-    sums.channel_d2[channel : channel + channels] += by_channel
-    sums.row_d2[top : top + rows] += by_plane.sum(axis=0)
-    sums.column_d2 += by_column
 
 
 def metrics(sums: Sums, encoding: Encoding, floor: float) -> Metrics:
