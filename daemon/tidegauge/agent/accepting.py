@@ -133,7 +133,7 @@ class Accepting:
         digest = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
         measured = evidence.measured
         golden = Golden(0, digest, evidence.digest, measured.reference_digest, ranges=measured.ranges)
-        if not self._golden.keep(golden, evidence.inputs):
+        if not self._golden.keep(golden, evidence):
             return
         kept = tuple(each for each in held if each.role not in taken)
         first = {"golden": (golden,)} if candidates.FIRST in taken else {}  # the very first guards at once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -27,11 +28,16 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class FrameFeed:
-    """Holds at most one picture, the newest. `dropped(reason)` is told of each that is given up."""
+    """Holds at most one picture, the newest. `dropped(reason)` is told of each that is given up.
+
+    `sent`: what the pipeline worker has been sent and has not answered, two at most: one whose answer it looks at, and
+    one that is on the accelerator meanwhile.
+    """
 
     def __init__(self, dropped: Callable[[str], None]) -> None:
         self._dropped = dropped
         self._pending: PendingFrame | None = None
+        self.sent: deque[PendingFrame] = deque()
         self.source: _Source | None = None
 
     def attach(self, attach: AttachFrames, ring: Ring, free: Callable[[int], None]) -> None:
@@ -59,15 +65,27 @@ class FrameFeed:
             self._pending = None
 
     def take(self) -> PendingFrame | None:
-        """The waiting picture, or None."""
+        """The waiting picture of the camera that is attached, to be sent; or None."""
         frame, self._pending = self._pending, None
+        if frame is not None and not self._is_present(frame):
+            self._dropped("stale_generation")
+            return None
+        if frame is not None:
+            self.sent.append(frame)
         return frame
 
-    def is_present(self, frame: PendingFrame) -> bool:
+    def lose(self, reason: str) -> None:
+        """The worker is gone: give up what it had, and what waits for it."""
+        while self.sent:
+            self._dropped(reason)
+            self.free(self.sent.popleft())
+        self.drop(reason)
+
+    def _is_present(self, frame: PendingFrame) -> bool:
         """Whether the camera that took it is still attached."""
         return self.source is not None and frame.generation == self.source.attach.generation
 
     def free(self, frame: PendingFrame) -> None:
         """Give its slot back to the camera, unless that is gone."""
-        if self.source is not None and self.is_present(frame):
+        if self.source is not None and self._is_present(frame):
             self.source.free(frame.slot)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from tidegauge.agent.events import Evidence, GoldenChecked, GoldenRoundEnded, Go
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.shadow import ShadowService, ShadowUnavailable
 from tidegauge.agent.state import Golden, StateStore
+from tidegauge.agent.stored_answers import changed, sentence
 from tidegauge.clocks import monotonic
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 #: One golden run on both sides, queueing included.
 GOLDEN_SECONDS = 60.0
+SIDES = ("device", "reference")
 #: How often a pair under suspicion is run again.
 REPLAYS = 2
 
@@ -52,13 +55,17 @@ class GoldenService:
             self._wanted.set()
         self._config = config
 
-    def path(self, golden: Golden) -> Path:
-        return self._folder / f"{golden.sha256}.bin"
+    def path(self, golden: Golden, side: str = "") -> Path:
+        """Its input tensors, or the accepted outputs of a `side`."""
+        return self._folder / f"{golden.sha256}{side and '.'}{side}.bin"
 
-    def keep(self, golden: Golden, inputs: tuple[bytes, ...]) -> bool:
-        """Store the input tensors of a golden pair; False where the disk refuses."""
-        path = self.path(golden)
-        return self._store.disk.attempt("a golden tensor", lambda: write_durably(path, b"".join(inputs)))
+    def keep(self, golden: Golden, evidence: Evidence) -> bool:
+        """Store the input tensors of a golden pair and both sides' outputs; False where the disk refuses."""
+        tensors = (("", evidence.inputs), ("device", evidence.device), ("reference", evidence.reference))
+        return all(
+            self._store.disk.attempt("a golden tensor", partial(write_durably, self.path(golden, side), b"".join(data)))
+            for side, data in tensors
+        )
 
     def replay_next(self, evidence: Evidence) -> None:
         """Let the next round run this pair's input again, on both sides."""
@@ -67,7 +74,8 @@ class GoldenService:
     def forget_others(self) -> None:
         """Delete tensors that the state no longer names."""
         state = self._store.state
-        kept = {self.path(golden) for golden in (*state.golden, *(each.golden for each in state.candidates))}
+        named = (*state.golden, *(each.golden for each in state.candidates))
+        kept = {self.path(golden, side) for golden in named for side in ("", *SIDES)}
         for path in self._folder.iterdir():
             if path not in kept:
                 path.unlink()
@@ -152,6 +160,18 @@ class GoldenService:
         self._bus.emit(GoldenChecked(golden.index, evidence))
         return evidence
 
+    def _told(self, alarm: Alarm, golden: Golden, side: str, evidence: Evidence) -> Alarm:
+        """With what has changed against the accepted outputs, where they are stored."""
+        ready = self._pipeline.ready
+        try:
+            accepted = self.path(golden, side).read_bytes()
+        except OSError as error:
+            log.warning("what has changed in the %s's answer can't be told: %s", side, error)
+            return alarm
+        now = evidence.device if side == "device" else evidence.reference
+        found = {} if ready is None else changed(accepted, now, [spec.dtype for spec in ready.outputs])
+        return Alarm(alarm.detector, alarm.message + sentence(found), alarm.evidence | found)
+
     async def _check(self, golden: Golden) -> tuple[list[tuple[str, Alarm]], Replayed]:
         """Run one tensor; run it again where an answer differs, since a single flip is no finding by itself."""
         if golden.steady is None:
@@ -170,7 +190,7 @@ class GoldenService:
             for side, known in sides.items():
                 alarm = known.update(golden.index, digests[side])
                 if alarm is not None:
-                    alarms.append((side, alarm))
+                    alarms.append((side, self._told(alarm, golden, side, evidence)))
             if digests == right:
                 break
         (live, reference), *again = seen

@@ -40,6 +40,7 @@ from tidegauge.clocks import Stamp
 from tidegauge.detectors import invariants
 from tidegauge.detectors.acceptance import Rejected
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.distance import Distance
 from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
@@ -189,6 +190,11 @@ class Monitor:
         if self._accepting.failed:
             return AcceptanceStatus("failed", progress, None, None, self._accepting.failed)
         return AcceptanceStatus("running", progress, self._accepting.left, None)
+
+    @property
+    def distance(self) -> Distance | None:
+        """Of the last day's mean loss from acceptance's; None while too little is known."""
+        return self._watching.distance
 
     def evidence(self) -> dict[str, tuple[float, float]]:
         """Log evidence and its limit by detector, of the context nearest to it; empty before anything is accepted."""

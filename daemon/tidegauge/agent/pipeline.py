@@ -31,6 +31,7 @@ from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
     FrameDone,
+    FrameRan,
     FrameSkipped,
     PipelineEvent,
     PipelineReady,
@@ -274,7 +275,7 @@ class PipelineService:
             answer = self._requests.popleft().answer
             if not answer.done():
                 answer.set_exception(PipelineUnavailable("the pipeline went down"))
-        self._feed.drop("pipeline_down")
+        self._feed.lose("pipeline_down")
 
     async def _serve(self, worker: Worker[PipelineEvent]) -> None:
         start = StartPipeline(self.generation, self._profile, self._runtime.module, SAMPLE_SLOTS, self._socket)
@@ -292,8 +293,7 @@ class PipelineService:
         self._proven()
         log.info("pipeline: %s is up, offloaded to %s", ready.runtime, ready.offload.provider)
         self._bus.emit(PipelineUp(ready))
-        while not self._pausing.is_set():
-            await self._attach(worker)
+        while self._feed.sent or not self._pausing.is_set():
             if not await self._run_next(worker):
                 self._wake.clear()
                 await self._woken(worker)
@@ -327,39 +327,43 @@ class PipelineService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _attach(self, worker: Worker[PipelineEvent]) -> None:
-        frames = self._feed.source
-        if frames is not None and frames.attach.generation != self._attached:
-            await worker.send(frames.attach, frames.ring.fd)
-            self._attached = frames.attach.generation
-
     async def _run_next(self, worker: Worker[PipelineEvent]) -> bool:
         """Run one request or one frame, and wait for its answer. False when there was nothing to do."""
-        if self._requests:
-            await self._run_request(worker, self._requests.popleft())
-            return True
-        frame = self._feed.take()
-        if frame is None:
-            return False
-        if not self._feed.is_present(frame):
-            self._metrics.frames_dropped.labels("stale_generation").inc()
-            return True
-        self._frame_id += 1
-        sample = self.choose_sample()
-        run = RunFrame(
-            self._frame_id, frame.generation, frame.slot, frame.captured, sample, doubts(self._store.state.alarms)
-        )
-        await worker.send(run)
+        if not self._feed.sent:
+            if self._requests:
+                await self._run_request(worker, self._requests.popleft())
+                return True
+            if not await self._send_frame(worker):
+                return False
         done, _ = await worker.receive(self._runtime.run_timeout)
+        if isinstance(done, FrameRan):
+            # The accelerator is free while the worker looks at the answer: the next frame is there when it has.
+            if not self._requests and not self._pausing.is_set():
+                await self._send_frame(worker)
+            done, _ = await worker.receive(self._runtime.run_timeout)
+        if not isinstance(done, FrameDone | FrameSkipped):
+            raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
+        frame = self._feed.sent.popleft()
         if isinstance(done, FrameSkipped):
             self._metrics.frames_dropped.labels("stale_generation").inc()
             self._bus.emit(SampleLost(done.sample_slot))
             return True
-        if not isinstance(done, FrameDone):
-            raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
         self._feed.free(frame)
         self._account(done)
         self._bus.emit(FrameProcessed(done))
+        return True
+
+    async def _send_frame(self, worker: Worker[PipelineEvent]) -> bool:
+        """The waiting picture, after the ring that it lies in; False where there is none."""
+        frame, source = self._feed.take(), self._feed.source
+        if frame is None or source is None:
+            return False
+        if source.attach.generation != self._attached:
+            await worker.send(source.attach, source.ring.fd)
+            self._attached = source.attach.generation
+        self._frame_id += 1
+        sample, said = self.choose_sample(), doubts(self._store.state.alarms)
+        await worker.send(RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample, said))
         return True
 
     async def _run_request(self, worker: Worker[PipelineEvent], request: _Request) -> None:

@@ -15,6 +15,7 @@ from tidegauge.agent.monitor import AcceptanceStatus
 from tidegauge.agent.state import Latched
 from tidegauge.clocks import monotonic
 from tidegauge.detectors.acceptance import Accepted
+from tidegauge.detectors.distance import Distance
 from tidegauge.detectors.rates import ClassRate, detection, stack_rates, stream_rate
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class StatusReport(msgspec.Struct, frozen=True):
 
     `deterministic`: whether the device repeats its bits, as acceptance found it, None before it was asked.
     `rates`: false alarms a year of each part of the stack, at most, once a reference is accepted. `judged_inputs`:
-    light contexts whose inputs are looked after.
+    light contexts whose inputs are looked after. `distance`: of the last day's mean loss from acceptance's, since the
+    agent's start, None while too little is known.
     `last_end`: how the newest worker that held a session ended out of turn, by TIDL cause and cure; empty for none.
     """
 
@@ -187,6 +189,7 @@ class StatusReport(msgspec.Struct, frozen=True):
     camera: CameraStatus
     last_end: str = ""
     configuration: ConfigurationStatus | None = None
+    distance: Distance | None = None
 
 
 class Observer:
@@ -242,6 +245,7 @@ class Observer:
             judged_inputs=self._monitor.judged_inputs,
             rates=self._rates(),
             shadow=self._shadow_status(),
+            distance=self._monitor.distance,
             evidence={name: Evidence(*pair) for name, pair in self._monitor.evidence().items()},
             alarms=state.alarms,
             holding=self._monitor.holding(),

@@ -19,6 +19,7 @@ from tidegauge.agent.state import Latched
 from tidegauge.agent.status import ConfigurationStatus, StatusReport
 from tidegauge.cli.running import json_option, state_folder, state_options
 from tidegauge.detectors.contexts import WORDS
+from tidegauge.detectors.distance import Distance
 from tidegauge.detectors.rates import ClassRate, by_severity
 
 
@@ -61,6 +62,8 @@ def _overview(report: StatusReport) -> Table:
         table.add_row("known answers", "the device gives other bits each time: judged by the spread acceptance saw")
     for context, status in report.contexts.items():
         table.add_row(WORDS[context], _context(status))
+    if report.distance is not None:
+        table.add_row("from acceptance", _distance(report.distance))
     if report.rates:
         table.add_row("false alarms", false_alarms(report.rates, report.judged_inputs))
     table.add_row("shadow", _shadow(report))
@@ -81,6 +84,14 @@ def _overview(report: StatusReport) -> Table:
         named = ", ".join(f"{name} {count} times" for name, count in sorted(spool.faults.items()))
         table.add_row("spool's faults", Text(named, style="red"))
     return table
+
+
+def _distance(distance: Distance) -> str:
+    found = distance.difference
+    return (
+        f"mean loss {found.mean:+.4f} ({found.low:+.4f} to {found.high:+.4f} with 90 % confidence), "
+        f"{distance.samples} samples of {_duration(distance.seconds)}"
+    )
 
 
 def found_after(hours: float | None, gap: float) -> str:

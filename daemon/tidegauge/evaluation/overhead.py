@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -27,12 +25,14 @@ from tidegauge.demo.settings import HEIGHT, MODEL, PHOTOS, WIDTH, profile
 from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation import waiting_accelerator
 from tidegauge.evaluation.bare_loop import BareEvent, Loop, LoopDone, LoopReady
+from tidegauge.evaluation.product import Answers, Collect, Connected, ProductEvent, ReadAnswers
 from tidegauge.pipeline.channel import AgentChannel, ChannelClosed
 from tidegauge.pipeline.layout import Region, RingSpec
 from tidegauge.pipeline.messages import (
     AttachFrames,
     AttachSamples,
     FrameDone,
+    FrameRan,
     LossMeasured,
     MeasureSample,
     PipelineEvent,
@@ -46,7 +46,6 @@ from tidegauge.pipeline.messages import (
     Stop,
 )
 from tidegauge.pipeline.preprocess import input_tensor
-from tidegauge.pipeline.results import HEADER_LENGTH, ResultHeader
 from tidegauge.pipeline.ring import Ring
 from tidegauge.pipeline.spawn import spawn
 from tidegauge.profile import Profile
@@ -63,6 +62,7 @@ CPU_SHARE, CPU_WINDOW = 0.05, 20.0
 START_SECONDS, RUN_SECONDS = 300.0, 60.0
 #: Seconds that a sample has to end before the next loop begins; and at all, on a machine that is never idle.
 PATIENCE, IDLE_SECONDS = 2.0, 3600.0
+PRODUCT = "tidegauge.evaluation.product"
 #: Frames of a measurement that are not counted.
 WARM = 5
 
@@ -91,31 +91,6 @@ class Measured(NamedTuple):
     runs: dict[Loops, list[Run]]
     samples: int
     shadow_cpu: float
-
-
-class _Client(threading.Thread):
-    """Reads answers as a product does, and notes when each came."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(name=f"client of {path.name}", daemon=True)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
-        self.came: list[tuple[float, float]] = []
-
-    def run(self) -> None:
-        with self._socket, self._socket.makefile("rb") as stream:
-            while head := stream.read(HEADER_LENGTH.size):
-                data = stream.read(HEADER_LENGTH.unpack(head)[0])
-                header = msgspec.msgpack.decode(data, type=ResultHeader)
-                if len(stream.read(header.nbytes)) < header.nbytes:
-                    return
-                now = time.monotonic()
-                self.came.append((now, now - header.captured))
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # the worker has hung up already
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self.join(5.0)
 
 
 class _Worker:
@@ -193,6 +168,8 @@ async def _measure(folder: Path, size: Size, progress: Callable[[str], None]) ->
             _worker("tidegauge.evaluation.bare_loop", BareEvent, folder, size.device) as bare,
             _worker("tidegauge.pipeline.worker", PipelineEvent, folder, size.device) as pipeline,
             _worker("tidegauge.shadow.worker", ShadowEvent, folder, size.device) as shadow,
+            _worker(PRODUCT, ProductEvent, folder, size.device) as of_bare,
+            _worker(PRODUCT, ProductEvent, folder, size.device) as of_pipeline,
         ):
             sockets = {name: str(folder / f"{name}.socket") for name in ("bare", "pipeline")}
             await bare.channel.send(StartPipeline(1, shown, module, 0, sockets["bare"]))
@@ -206,7 +183,10 @@ async def _measure(folder: Path, size: Size, progress: Callable[[str], None]) ->
             await shadow.channel.send(AttachSamples(1, ready.inputs, ready.outputs, ready.ring), fd)
             if fd is not None:
                 os.close(fd)
-            return await _Bench(bare, pipeline, shadow, sockets, size).run(progress)
+            for product, name in ((of_bare, "bare"), (of_pipeline, "pipeline")):
+                await product.channel.send(ReadAnswers(sockets[name]))
+                await product.ask(Connected, START_SECONDS)
+            return await _Bench(bare, pipeline, shadow, (of_bare, of_pipeline), size).run(progress)
     finally:
         frames.close()
 
@@ -214,15 +194,17 @@ async def _measure(folder: Path, size: Size, progress: Callable[[str], None]) ->
 class _Bench:
     """Everything is up; the loops take turns."""
 
-    def __init__(self, bare: _Worker, pipeline: _Worker, shadow: _Worker, sockets: dict[str, str], size: Size) -> None:
+    def __init__(
+        self, bare: _Worker, pipeline: _Worker, shadow: _Worker, products: tuple[_Worker, _Worker], size: Size
+    ) -> None:
         self._bare, self._pipeline, self._shadow = bare, pipeline, shadow
-        self._sockets, self._size = sockets, size
+        self._products, self._size = products, size
         self._budget = CpuBudget(CPU_SHARE, CPU_WINDOW)
-        self._budget.charge(_now(), CPU_SHARE * CPU_WINDOW)  # in balance from the start, not with savings
         self._free = list(range(SAMPLE_SLOTS))
         self._sampling: asyncio.Task[None] | None = None
         self._samples, self._frame = 0, 0
         self._shadow_cpu = self._shadow_monitored = self._monitored = 0.0
+        self._budget.charge(self._clock(0.0), CPU_SHARE * CPU_WINDOW)  # in balance from the start, not with savings
 
     async def run(self, progress: Callable[[str], None]) -> Measured:
         runs: dict[Loops, list[Run]] = {name: [] for name in LOOPS}
@@ -239,37 +221,58 @@ class _Bench:
         return Measured(runs, self._samples, share)
 
     async def _run(self, name: Loops) -> Run:
-        client = _Client(Path(self._sockets["bare" if name.startswith("bare") else "pipeline"]))
-        client.start()
-        await asyncio.sleep(0.05)  # let the server take it in
+        product = self._products[0 if name.startswith("bare") else 1]
+        await self._answers(product)
         if name.startswith("bare"):
             await self._bare.channel.send(Loop(self._size.frames))
             await self._bare.ask(LoopDone)
         else:
             await self._through_worker(sampled=name == "whole monitor")
-        await asyncio.sleep(0.05)
-        client.close()
-        came = client.came[WARM:]
+        await asyncio.sleep(0.05)  # let the last answer arrive
+        came = (await self._answers(product))[WARM:]
         if len(came) < self._size.frames / 2:
             raise TidegaugeError(f"{len(came)} of {self._size.frames} answers came", "let the machine have more rest")
         rate = (len(came) - 1) / (came[-1][0] - came[0][0])
         return Run(rate, tuple(latency for _, latency in came))
 
+    @staticmethod
+    async def _answers(product: _Worker) -> tuple[tuple[float, float], ...]:
+        await product.channel.send(Collect())
+        answers, _ = await product.ask(Answers)
+        came: tuple[tuple[float, float], ...] = answers.came
+        return came
+
+    def _clock(self, seconds: float) -> Monotonic:
+        """The budget's time: that of the monitored loop only, which is to pay for it out of its own. `seconds`: of the
+        run under way."""
+        return Monotonic(self._monitored + seconds)
+
     async def _through_worker(self, *, sampled: bool) -> None:
         started, spent = time.monotonic(), self._shadow_cpu
-        for number in range(self._size.frames):
-            wanted = sampled and self._free and self._sampling is None and self._budget.allows(_now())
-            slot = self._free.pop() if wanted else -1
-            self._frame += 1
-            await self._pipeline.channel.send(RunFrame(self._frame, 1, number % SLOTS, time.monotonic(), slot))
+        slot = await self._send_frame(0, sampled=False, started=started)
+        for number in range(1, self._size.frames + 1):
+            await self._pipeline.ask(FrameRan)
+            done, slot = slot, -1
+            if number < self._size.frames:
+                slot = await self._send_frame(number, sampled=sampled and done < 0, started=started)
             await self._pipeline.ask(FrameDone)
-            if slot >= 0:
-                self._sampling = asyncio.create_task(self._sample(slot))
-            await self._sampled(0.0)
+            if done >= 0:
+                self._sampling = asyncio.create_task(self._sample(done))
+            if self._sampling is not None:
+                await self._sampled(0.0)
         await self._sampled(PATIENCE if sampled else 0.0)
         if sampled:
             self._monitored += time.monotonic() - started
             self._shadow_monitored += self._shadow_cpu - spent
+
+    async def _send_frame(self, number: int, *, sampled: bool, started: float) -> int:
+        """As the agent does it: whether it becomes a sample is decided before it is run. The sample's slot, or -1."""
+        now = self._clock(time.monotonic() - started)
+        wanted = sampled and self._free and self._sampling is None and self._budget.allows(now)
+        slot = self._free.pop() if wanted else -1
+        self._frame += 1
+        await self._pipeline.channel.send(RunFrame(self._frame, 1, number % SLOTS, time.monotonic(), slot))
+        return slot
 
     async def _sampled(self, seconds: float) -> None:
         """Take the sample under way, if it is done by then. The shadow worker gets idle time only: it may be long."""
@@ -283,11 +286,7 @@ class _Bench:
     async def _sample(self, slot: int) -> None:
         await self._shadow.channel.send(MeasureSample(self._frame, slot, 1, self._frame))
         measured, _ = await self._shadow.ask(LossMeasured, IDLE_SECONDS)
-        self._budget.charge(_now(), measured.cpu_seconds)
+        self._budget.charge(self._clock(0.0), measured.cpu_seconds)  # an earlier time than now refills nothing
         self._shadow_cpu += measured.cpu_seconds
         self._samples += 1
         self._free.append(slot)
-
-
-def _now() -> Monotonic:
-    return Monotonic(time.monotonic())

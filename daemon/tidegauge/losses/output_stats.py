@@ -21,7 +21,7 @@ FULL = 1 << 20
 #: prove that every element is finite, cost less than either.
 SHARES = 3 << 16
 #: A summary looks at whole rows of so many pixels at most, evenly spread.
-PIXELS = 1 << 15
+PIXELS = 1 << 13
 #: Weights of red, green and blue in luma (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
 
@@ -78,16 +78,20 @@ def _sum(part: Array) -> float:
     return total if isfinite(total) else float(np.sum(part, dtype=np.float64))
 
 
-def summary(output: Output, array: Array) -> dict[str, float]:
+def summary(output: Output, array: Array, known: OutputStats | None = None) -> dict[str, float]:
     """The decoded result by name. What is not finite is left out, so that no number stands for "none".
 
     For a picture: `minimum`, `maximum` of all elements; mean `luma`, its `contrast` (standard deviation) and
     `sharpness` (mean absolute difference of neighbours in a row), over rows spread evenly, in the output's unit. For a
-    raw tensor: `minimum`, `maximum`, `mean`, `argmax` (flat index). Raises `ShapeMismatch` for an output that isn't as
-    the profile says.
+    raw tensor: `minimum`, `maximum`, `mean`, `argmax` (flat index). `known`: the output's statistics, whose minimum and
+    maximum are taken where all elements are finite. Raises `ShapeMismatch` for an output that isn't as the profile
+    says.
     """
     values = flat(array)
-    found = {"minimum": float(values.min()), "maximum": float(values.max())}
+    if known is not None and known.finite == known.count:
+        found = {"minimum": known.minimum, "maximum": known.maximum}
+    else:
+        found = {"minimum": float(values.min()), "maximum": float(values.max())}
     if output.kind == "image":
         found |= _picture(output, array)
     else:

@@ -18,6 +18,7 @@ from tidegauge.losses import (
     segmentation,
 )
 from tidegauge.losses.elements import Array, ShapeMismatch, all_finite
+from tidegauge.pipeline.messages import OutputStats
 from tidegauge.profile import Output
 
 Loss = Callable[[Array, Array], float]
@@ -108,11 +109,12 @@ def tensors(output: Output, named: Mapping[str, Array]) -> list[Array]:
     return [named[name] for name in names]
 
 
-def outputs_summary(output: Output, named: Mapping[str, Array]) -> dict[str, float]:
-    """The decoded result of one side by name; empty where an element is not finite. Raises `ShapeMismatch`."""
+def outputs_summary(output: Output, named: Mapping[str, Array], known: OutputStats | None = None) -> dict[str, float]:
+    """The decoded result of one side by name; empty where an element is not finite. `known`: statistics of the watched
+    output, which then need not be taken twice. Raises `ShapeMismatch`."""
     arrays = tensors(output, named)
     if output.kind not in SUMMARIES:
-        return output_stats.summary(output, arrays[0])
+        return output_stats.summary(output, arrays[0], known)
     return SUMMARIES[output.kind](arrays, output) if all(all_finite(each) for each in arrays) else {}
 
 

@@ -165,6 +165,15 @@ class PipelineReady(Message):
     libraries: dict[str, str]
 
 
+class FrameRan(Message):
+    """The device run of a frame has ended, and the accelerator is free: the next `RunFrame` may be sent.
+
+    `FrameDone` follows, once the answer has been looked at and handed on.
+    """
+
+    frame_id: int
+
+
 class FrameDone(Message):
     """A device run of a frame. `digest`: xxh3-128 hex of all outputs in order. `summary`: the decoded result.
 
@@ -203,7 +212,7 @@ class TensorDone(Message):
 
 
 PipelineCommand = StartPipeline | AttachFrames | RunFrame | RunTensor | Stop
-PipelineEvent = SessionOpened | PipelineReady | FrameDone | FrameSkipped | TensorDone | Failed
+PipelineEvent = SessionOpened | PipelineReady | FrameRan | FrameDone | FrameSkipped | TensorDone | Failed
 
 
 # --- shadow -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tidegauge.pipeline.layout import Region, RingSpec, sample_layout
 from tidegauge.pipeline.messages import (
     AttachFrames,
     FrameDone,
+    FrameRan,
     FrameSkipped,
     OutputStats,
     PipelineCommand,
@@ -104,13 +105,14 @@ class PipelineWorker:
         self._frames = None
         self._camera_generation = -1
 
-    def run_frame(self, command: RunFrame) -> FrameDone | FrameSkipped:
+    def run_frame(self, command: RunFrame, ran: Callable[[FrameRan], None]) -> FrameDone | FrameSkipped:
+        """`ran` is told when the accelerator is free, before anything is made of its answer."""
         if self._frames is None or command.camera_generation != self._camera_generation:
             # Its ring is unmapped already: there is no picture left to run, and no answer is made up for it.
             return FrameSkipped(command.frame_id, command.camera_generation, command.slot, command.sample_slot)
         picture = self._frames.array(command.slot, self._picture)
         tensors = {self._session.inputs[0].name: input_tensor(picture, self._profile.preprocess)}
-        run = self._run(tensors)
+        run = self._run(tensors, lambda: ran(FrameRan(command.frame_id)))
         broken = invariants.check(run.statistics)
         doubts = command.doubts if broken is None else (*command.doubts, broken.detector)
         if self._results is not None:
@@ -125,10 +127,14 @@ class PipelineWorker:
             device_seconds=run.seconds,
             digest=run.digest,
             outputs=run.statistics,
-            summary=outputs_summary(self._profile.output, dict(zip(self._names, run.outputs, strict=True))),
+            summary=self._summary(run),
             sample_slot=command.sample_slot,
             doubts=doubts,
         )
+
+    def _summary(self, run: DeviceRun) -> dict[str, float]:
+        watched = next(each for each in run.statistics if each.name == self._profile.output.name)
+        return outputs_summary(self._profile.output, dict(zip(self._names, run.outputs, strict=True)), watched)
 
     def run_tensor(self, command: RunTensor) -> TensorDone:
         tensors = read_tensors(Path(command.path), self._session.inputs)
@@ -136,8 +142,9 @@ class PipelineWorker:
         self._keep(command.sample_slot, tensors, run)
         return TensorDone(command.request, run.seconds, run.digest, run.statistics, command.sample_slot)
 
-    def _run(self, tensors: dict[str, Array]) -> DeviceRun:
+    def _run(self, tensors: dict[str, Array], ran: Callable[[], None] = lambda: None) -> DeviceRun:
         seconds, outputs = timed_run(self._session, tensors)
+        ran()
         return DeviceRun(seconds, outputs, output_digest(outputs), self._statistics(outputs))
 
     def _statistics(self, outputs: list[Array]) -> tuple[OutputStats, ...]:
@@ -262,7 +269,7 @@ def serve(channel: Channel[PipelineCommand], worker: PipelineWorker) -> None:
             case AttachFrames():
                 worker.attach(command, fd)
             case RunFrame():
-                channel.send(_in_slot(worker.run_frame, command))
+                channel.send(_in_slot(lambda frame: worker.run_frame(frame, channel.send), command))
             case RunTensor():
                 channel.send(_in_slot(worker.run_tensor, command))
             case StartPipeline():

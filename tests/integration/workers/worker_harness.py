@@ -17,7 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tidegauge.pipeline.channel import Channel
 from tidegauge.pipeline.layout import Region
-from tidegauge.pipeline.messages import AttachFrames, PipelineEvent, PipelineReady, SessionOpened, StartPipeline
+from tidegauge.pipeline.messages import (
+    AttachFrames,
+    FrameRan,
+    PipelineEvent,
+    PipelineReady,
+    SessionOpened,
+    StartPipeline,
+)
 from tidegauge.pipeline.ring import Ring
 from tidegauge.profile import Profile
 from tidegauge.runtimes.session import Array
@@ -93,8 +100,8 @@ class WorkerProcess:
 
     def receive(self, kind: type[M], timeout: float = DEADLINE) -> tuple[M, int | None]:
         message, fd = self.channel.receive(timeout)
-        if isinstance(message, SessionOpened) and kind is not SessionOpened:  # only the agent's deadlines care
-            message, fd = self.channel.receive(timeout)
+        while isinstance(message, SessionOpened | FrameRan) and not isinstance(message, kind):
+            message, fd = self.channel.receive(timeout)  # only the agent's deadlines and its next frame care
         assert isinstance(message, kind), f"{message}\n{self.log.read_text()}"
         return message, fd
 

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tidegauge.agent import candidates
@@ -16,10 +18,19 @@ from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenRoundEnded
 from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.state import Candidate, Golden, StateStore
+from tidegauge.agent.stored_answers import changed, sentence
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.pipeline.messages import LossMeasured
+from tidegauge.tensors import TensorSpec
 
 ACCEPTED = Accepted(0.05, 0.01, 0.0, 0.03, 1e-4, 0.15, 1.0, 4, 0.001, 100, 1.0)
+
+
+RIGHT, WRONG = (np.array(values, np.float32).tobytes() for values in ((0.5, 0.25), (0.5, 0.75)))
+
+
+def pair(inputs: bytes, device: bytes) -> Evidence:
+    return Evidence(LossMeasured(1, 0, 1, 1, -1, 0.4, (), (), "r", 0.1), "live", (inputs,), (device,), (RIGHT,))
 
 
 class Shadow:
@@ -35,16 +46,17 @@ class Shadow:
         self.runs += 1
         assert path.exists()
         loss = LossMeasured(1, 0, 1, -1, index, next(self.losses), (), (), self.reference, 0.1)
-        return Evidence(loss, next(self.device), (b"i",), (b"o",), (b"o",))
+        digest = next(self.device)
+        return Evidence(loss, digest, (b"i",), (RIGHT if digest == "d" else WRONG,), (RIGHT,))
 
 
 class Rounds:
     def __init__(self, folder: Path, shadow: Shadow) -> None:
         self.store, self.shadow = StateStore(folder), shadow
-        fakes: Any = (None, shadow)
+        fakes: Any = (SimpleNamespace(ready=SimpleNamespace(outputs=[TensorSpec("y", (2,), "float32")])), shadow)
         self.service = GoldenService(GoldenConfig(), self.store, *fakes, Bus())
         golden = Golden(0, "ab", "d", "r")
-        self.service.keep(golden, (b"i",))
+        self.service.keep(golden, pair(b"i", RIGHT))
         self.store.update(golden=(golden,))
 
     def one(self) -> GoldenRoundEnded:
@@ -73,7 +85,10 @@ def test_a_single_flip_is_no_finding_and_two_are(tmp_path: Path) -> None:
     found.shadow.device = cycle(["x"])
     ended = found.one()
     assert ended.device == (0,)
-    assert [alarm.detector for alarm in ended.alarms] == ["known_answer_device"]
+    [alarm] = ended.alarms
+    assert alarm.detector == "known_answer_device"
+    assert alarm.message.endswith("2 times running: 1 of 2 numbers differ from the accepted ones, by 0.5 at most")
+    assert (alarm.evidence["changed_elements"], alarm.evidence["golden"]) == (1, 0)
     assert ended.replay is not None
     assert (ended.replay.live, ended.replay.again) == ("x", ("x",))
 
@@ -103,7 +118,7 @@ def test_a_device_that_was_steady_is_not_excused_later(tmp_path: Path) -> None:
     found.one()
     found.store.update(accepted=ACCEPTED)
     second = Golden(1, "cd", "d", "r")
-    found.service.keep(second, (b"j",))
+    found.service.keep(second, pair(b"j", RIGHT))
     found.store.update(golden=(*found.store.state.golden, second))
     found.shadow.device = cycle(["x", "y", "z"])
     assert found.one().device == (0, 1)
@@ -113,13 +128,34 @@ def test_a_device_that_was_steady_is_not_excused_later(tmp_path: Path) -> None:
 def test_the_pair_under_suspicion_is_run_again_once(tmp_path: Path) -> None:
     found = rounds(tmp_path, ["d"])
     found.one()
-    evidence = Evidence(LossMeasured(1, 0, 1, 1, -1, 0.4, (), (), "r", 0.1), "live", (b"i",), (b"o",), (b"o",))
-    found.service.replay_next(evidence)
+    found.service.replay_next(pair(b"i", RIGHT))
     replay = found.one().replay
     assert replay is not None
     assert (replay.live, replay.again, replay.reference_again) == ("live", ("d", "d"), ("r", "r"))
     assert found.one().replay is None
     assert not (tmp_path / "replay.bin").exists()
+
+
+def test_both_sides_outputs_are_kept_as_long_as_their_tensor(tmp_path: Path) -> None:
+    found = rounds(tmp_path, ["d"])
+    folder = tmp_path / "golden"
+    assert {path.name for path in folder.iterdir()} == {"ab.bin", "ab.device.bin", "ab.reference.bin"}
+    assert (folder / "ab.device.bin").read_bytes() == RIGHT
+    found.service.forget_others()
+    assert len(list(folder.iterdir())) == 3
+    found.store.update(golden=())
+    found.service.forget_others()
+    assert list(folder.iterdir()) == []
+
+
+def test_how_an_answer_differs_from_the_accepted_one() -> None:
+    old = np.array([1.0, np.nan, np.inf, 2.0], np.float32).tobytes() + np.array([1, 2], np.int8).tobytes()
+    now = np.array([1.0, np.nan, 3.0, 2.5], np.float32).tobytes(), np.array([1, -3], np.int8).tobytes()
+    found = changed(old, now, ["float32", "int8"])
+    assert found == {"changed_elements": 3, "elements": 6, "largest_change": 5}
+    assert changed(old, (old[:16], old[16:]), ["float32", "int8"])["changed_elements"] == 0
+    assert changed(old, now[:1], ["float32"]) == {}, "another size: nothing can be told"
+    assert sentence({}) == ""
 
 
 class TestChoice:

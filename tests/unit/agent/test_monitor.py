@@ -70,7 +70,7 @@ class Sides:
         self.kept: list[str] = []
         self.forced = 0
 
-    def keep(self, golden: Golden, inputs: tuple[bytes, ...]) -> bool:
+    def keep(self, golden: Golden, evidence: Evidence) -> bool:
         self.kept.append(golden.sha256)
         return True
 

@@ -121,3 +121,13 @@ def test_what_is_not_finite_is_left_out() -> None:
 def test_a_summary_of_what_is_no_picture_raises() -> None:
     with pytest.raises(ShapeMismatch):
         summary(Output("y", "image", 1 / 255), np.zeros((1, 10), np.float32).reshape(1, 10, 1, 1))
+
+
+@pytest.mark.parametrize("kind", ["image", "raw"])
+def test_a_summary_from_known_statistics_is_the_same(kind: str) -> None:
+    output = Output("y", kind, 1 / 255)  # type: ignore[arg-type]
+    values = np.random.default_rng(2).random((1, 3, 60, 80), np.float32)
+    assert summary(output, values, output_stats("y", values, 0.0, 1.0)) == summary(output, values)
+    values[0, 1, 2, 3] = np.nan
+    found = summary(output, values, output_stats("y", values, 0.0, 1.0))
+    assert "maximum" not in found, "the greatest of what is finite is not the greatest"
