@@ -83,7 +83,7 @@ _DOWN = frozenset({"accelerator_down"})
 _HUNG = frozenset({"accelerator_hung"})
 _CRASHED = frozenset({"accelerator_crashed"})
 _WRONG = frozenset({"known_answer_device"})
-_UNUSUAL = frozenset({"known_answer_device", "loss", "nmse", "invariant"})
+_UNUSUAL = frozenset({"known_answer_device", "loss", "nmse", "loss_by_kind", "invariant"})
 #: A golden round that began before the fault ends, the next one finds it, and a pair is measured.
 _GOLDEN_SECONDS = 2 * GOLDEN + SLACK
 _TRIES = 3  # `supervision.failed_creates` of the agents under test
