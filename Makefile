@@ -65,6 +65,7 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
 	@$(BIN)/python -m tidegauge.compare.schema
+	@$(BIN)/python tools/wire_schemas.py
 
 RUNBOOK ?= https://tidegauge.example.org/runbook
 dashboards: setup ## renew dashboards/: rules, routes, Grafana (RUNBOOK=https://… is where alerts link to)

@@ -16,6 +16,7 @@ from msgspec import Meta
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.config_changes import at_once
 from tidegauge.collector.config import CollectorConfig
+from tidegauge.link.operator import OperatorConfig
 from tidegauge.profile import Profile
 
 HEAD = """\
@@ -111,6 +112,7 @@ def reference() -> str:
     for title, struct in (
         ("agent.toml", AgentConfig),
         ("collector.toml", CollectorConfig),
+        ("operator.toml", OperatorConfig),
         ("model profile", Profile),
     ):
         parts += [f"\n## {title}\n", "\n".join(table(struct, "", struct is AgentConfig))]

@@ -25,12 +25,13 @@ LEAVES = (
     "status",
     "alarm",
     "result",
+    "command-answer",
     f"file/{FILE}/init",
     f"file/{FILE}/abort",
     f"file/{FILE}/0/{DIGEST}",
     f"file/{FILE}/fin/10/{DIGEST}",
 )
-ANSWER = "file-response"
+ANSWER, COMMAND = "file-response", "command"
 
 
 def in_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
@@ -53,7 +54,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for action in (
         ["init"],
         ["server", "localhost", "127.0.0.1"],
-        *(["client", n] for n in (DEVICE, OTHER, "collector")),
+        *(["client", n] for n in (DEVICE, OTHER, "collector", "operator")),
     ):
         done = certificates(folder, *action)
         assert done.returncode == 0, done.stderr
@@ -94,8 +95,8 @@ async def try_to_write(connection: mqtt.Connection, topic: str) -> bool:
 
 @in_loop
 async def test_device_writes_its_leaves_and_nothing_else(tmp_path: Path, authority: Path) -> None:
-    wrongs = [f"tidegauge/v1/{DEVICE}/{leaf}" for leaf in (ANSWER, "command", "cmd/1", f"file/{FILE}", "anything", "")]
-    wrongs += [f"tidegauge/v1/{OTHER}/{leaf}" for leaf in (*LEAVES, ANSWER)]
+    wrongs = [f"tidegauge/v1/{DEVICE}/{leaf}" for leaf in (ANSWER, COMMAND, "cmd/1", f"file/{FILE}", "anything", "")]
+    wrongs += [f"tidegauge/v1/{OTHER}/{leaf}" for leaf in (*LEAVES, ANSWER, COMMAND)]
     wrongs += ["tidegauge/v1/collector/status", "tidegauge/v2/cam-07/status", "else"]
     async with broker(tmp_path, authority) as port, mqtt.connect(config(port, authority, DEVICE), DEVICE) as connection:
         for leaf in LEAVES:
@@ -112,7 +113,7 @@ async def test_collector_reads_devices_and_answers_them(tmp_path: Path, authorit
         mqtt.connect(config(port, authority, DEVICE), DEVICE) as device,
         mqtt.connect(config(port, authority, OTHER), OTHER) as other,
     ):
-        for leaf in ("status", "alarm", "result", "file/#"):
+        for leaf in ("status", "alarm", "result", "command-answer", "file/#"):
             await collector.subscribe(f"tidegauge/v1/+/{leaf}")
         await device.subscribe(f"tidegauge/v1/{DEVICE}/{ANSWER}")
         # Mosquitto grants any subscription and sends nothing: so the wrong ones are seen by what comes.
@@ -129,6 +130,37 @@ async def test_collector_reads_devices_and_answers_them(tmp_path: Path, authorit
             assert await heard["collector"].topics(len(LEAVES)) == [f"tidegauge/v1/{DEVICE}/{leaf}" for leaf in LEAVES]
             assert await heard["device"].topics(1) == [f"tidegauge/v1/{DEVICE}/{ANSWER}"]
             assert await heard["other"].topics(1) == [f"tidegauge/v1/{OTHER}/{ANSWER}"]
+
+
+@in_loop
+async def test_operator_commands_and_hears_answers_and_nothing_else(tmp_path: Path, authority: Path) -> None:
+    async with (
+        broker(tmp_path, authority) as port,
+        mqtt.connect(config(port, authority, "operator"), "operator") as operator,
+        mqtt.connect(config(port, authority, "collector"), "collector") as collector,
+        mqtt.connect(config(port, authority, DEVICE), DEVICE) as device,
+        mqtt.connect(config(port, authority, OTHER), OTHER) as other,
+    ):
+        await device.subscribe(f"tidegauge/v1/{DEVICE}/{COMMAND}")
+        await collector.subscribe(f"tidegauge/v1/+/{COMMAND}")
+        for topic in (f"tidegauge/v1/{DEVICE}/{COMMAND}", f"tidegauge/v1/{DEVICE}/command-answer", "tidegauge/#"):
+            await other.subscribe(topic)
+            await operator.subscribe(topic)
+        assert await try_to_write(operator, f"tidegauge/v1/{DEVICE}/{COMMAND}")
+        for leaf in ("status", "alarm", "command-answer", ANSWER, f"file/{FILE}/init", f"{COMMAND}/1"):
+            assert not await try_to_write(operator, f"tidegauge/v1/{DEVICE}/{leaf}"), leaf
+        for thief in (device, other):
+            for name in (DEVICE, OTHER):
+                assert not await try_to_write(thief, f"tidegauge/v1/{name}/{COMMAND}"), name
+        assert not await try_to_write(other, f"tidegauge/v1/{DEVICE}/command-answer")
+        assert await try_to_write(collector, f"tidegauge/v1/{OTHER}/{COMMAND}")  # one that has waited for it
+        for leaf in ("alarm", "status", "command-answer"):
+            assert await try_to_write(device, f"tidegauge/v1/{DEVICE}/{leaf}")
+        async with asyncio.timeout(30):
+            assert await Heard(device).topics(1) == [f"tidegauge/v1/{DEVICE}/{COMMAND}"]
+            assert await Heard(other).topics(1) == [f"tidegauge/v1/{OTHER}/{COMMAND}"]
+            heard = [f"tidegauge/v1/{DEVICE}/{leaf}" for leaf in ("status", "command-answer")]
+            assert await Heard(operator).topics(2) == heard
 
 
 class Heard:

@@ -24,7 +24,7 @@ from tidegauge.preflight.session import client_id
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.spool.limits import SpoolLimits
 
-LEAVES = ("status", "alarm", "result", "file/#")
+LEAVES = ("status", "alarm", "result", "command-answer", "file/#")
 
 
 def context(config: LinkConfig, state: Path) -> Context:
@@ -97,11 +97,12 @@ def test_over_mutual_tls_with_the_documented_rights_and_a_collector(tmp_path: Pa
     assert reached.status == "ok", reached
     assert "TLS" in reached.found
     assert allowed.status == "ok", allowed
-    assert sorted({topic.split("/")[3] for topic, _ in seen}) == ["alarm", "file", "result", "status"]
+    heard = {topic.split("/")[3] for topic, _ in seen}
+    assert heard == {"alarm", "command-answer", "file", "result", "status"}
     assert all(payload == b"" for _, payload in seen), "nobody acts on an empty message"
 
 
-@pytest.mark.parametrize("missing", ["status", "alarm", "result", "file/#"])
+@pytest.mark.parametrize("missing", ["status", "alarm", "result", "command-answer", "file/#"])
 def test_a_right_that_is_missing_is_the_one_that_is_named(tmp_path: Path, missing: str) -> None:
     rig = Rig(tmp_path)
 

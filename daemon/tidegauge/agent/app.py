@@ -203,6 +203,7 @@ class Agent:
             self.reporting.reconfigure,
             self.health.reconfigure,
             self._relink,
+            lambda config: self.remote.reconfigure(config.commands.operators),
             lambda config: setattr(self.spool, "limits", config.spool),
         )
 

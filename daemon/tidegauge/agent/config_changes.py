@@ -46,6 +46,11 @@ AT_ONCE = frozenset(
         "link.backoff_first",
         "link.backoff_most",
         "link.status_interval",
+        "link.connect_jitter",
+        "link.bytes_per_second",
+        "link.upload_window",
+        "link.mib_per_day",
+        "commands",
     }
 )
 

@@ -6,6 +6,7 @@ What a command needs to be obeyed once only (its counter, its id) is on the disk
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,10 @@ class RemoteCommands:
         uplink.on_command = self.take
         bus.on(CaptureStep, self._on_step)
         bus.on(GoldenChecked, self._on_golden)
+
+    def reconfigure(self, keys: tuple[str, ...]) -> None:
+        """Obey these keys, and no others, from the next command on."""
+        self._rules = dataclasses.replace(self._rules, keys=frozenset(keys))
 
     def take(self, data: bytes) -> None:
         """A command from anybody. Returns at once."""

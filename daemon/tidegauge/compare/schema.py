@@ -22,8 +22,13 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema(name: str) -> bytes:
+    """One of `SCHEMAS`."""
+    return document(name, SCHEMAS[name])
+
+
+def document(name: str, kind: Any) -> bytes:
     """A JSON Schema as UTF-8, indented, keys sorted: the same types give the same bytes."""
-    made = {"$schema": _DRAFT, "$id": f"tidegauge/{name}", **_bounds_whole(msgspec.json.schema(SCHEMAS[name]))}
+    made = {"$schema": _DRAFT, "$id": f"tidegauge/{name}", **_bounds_whole(msgspec.json.schema(kind))}
     return msgspec.json.format(msgspec.json.encode(made, order="sorted"), indent=1) + b"\n"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tidegauge.agent.config import AgentConfig
 from tidegauge.collector.config import CollectorConfig
 from tidegauge.configuration import load_toml
+from tidegauge.link.operator import OperatorConfig
 from tidegauge.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_examples_hold_what_the_code_reads() -> None:
     load_toml(ROOT / "agent_config" / "agent.toml", AgentConfig)
     load_toml(ROOT / "agent_config" / "collector.toml", CollectorConfig)
+    load_toml(ROOT / "agent_config" / "operator.toml", OperatorConfig)
     for path in (ROOT / "agent_config" / "profiles").glob("*.toml"):
         load_toml(path, Profile)
 

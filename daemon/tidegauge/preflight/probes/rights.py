@@ -10,6 +10,7 @@ import asyncio
 
 import msgspec
 
+from tidegauge.link.command_wire import answer_topic, command_topic
 from tidegauge.link.commands import init_topic, response_topic
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.mqtt import BrokerRefused, Connection, LinkError, PublishRefused, connect
@@ -42,13 +43,14 @@ async def _try(link: LinkConfig, client: str, device: str) -> tuple[list[str], b
     """The topics that were refused, and whether the collector answered. Raises LinkError."""
     refused: list[str] = []
     async with connect(link, client) as connection:
-        answers = response_topic(device)
-        try:
-            await connection.subscribe(answers)
-        except BrokerRefused:
-            refused.append(f"subscribe {answers}")
+        for name in (response_topic(device), command_topic(device)):
+            try:
+                await connection.subscribe(name)
+            except BrokerRefused:
+                refused.append(f"subscribe {name}")
         asked = init_topic(device, NO_FILE)
-        for name in (topic(device, "status"), topic(device, "alarm"), topic(device, "result"), asked):
+        leaves = (topic(device, "status"), topic(device, "alarm"), topic(device, "result"), answer_topic(device), asked)
+        for name in leaves:
             try:
                 await connection.publish(name, b"")
             except PublishRefused:
@@ -74,7 +76,7 @@ def judge(device: str, refused: list[str], *, answered: bool, told: bool) -> Fin
         return failed(
             f"the broker refuses device {device}: {', '.join(refused)}",
             "allow it in the broker's access list: publish on "
-            f"{topic(device, '#')}, subscribe to {response_topic(device)}",
+            f"{topic(device, '#')}, subscribe to {response_topic(device)} and {command_topic(device)}",
         )
     if answered:
         return ok("every topic of the device can be used, and the collector answers")
