@@ -46,6 +46,10 @@ bench-compare: setup ## speed and memory of the layer comparison, beside its pee
 durability: setup ## power cuts at every step of 10,000 random histories of the spool (ARGS="--histories 100" for fewer)
 	@$(BIN)/tidegauge evaluate durability $(ARGS)
 
+.PHONY: chaos
+chaos: setup ## kill -9 over board, broker and collector in turn, 200 times, while bundles are on their way; takes minutes
+	@$(BIN)/tidegauge evaluate chaos $(ARGS)
+
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
 

@@ -109,6 +109,21 @@ def _durability(json_file: Path | None, tables: Path | None, quick: bool, seed: 
     finish(durability.evaluate(histories, seed, jobs, progress, 0.1 if quick else 1.0), json_file, tables)
 
 
+@command.command("chaos")
+@click.option("--rounds", type=click.IntRange(min=1), default=200, show_default=True, help="Kills, in turn.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the moments of the kills.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--markdown", "tables", type=click.Path(dir_okay=False, path_type=Path), help="Write the tables here.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Leave the folder, logs included, as this new one.")
+def _chaos(rounds: int, seed: int, json_file: Path | None, tables: Path | None, keep: Path | None) -> None:
+    """Kill board, broker and collector by SIGKILL in turn while bundles are on their way; count what was lost."""
+    from tidegauge.evaluation import chaos
+
+    if keep is not None and keep.exists():
+        raise TidegaugeError(f"{keep} exists", "name a new folder for --keep")
+    finish(chaos.evaluate(rounds, seed, keep and keep.resolve(), progress), json_file, tables)
+
+
 def progress(text: str) -> None:
     click.echo(text, err=True)
 
