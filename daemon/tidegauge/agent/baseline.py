@@ -10,7 +10,7 @@ from tidegauge.agent.state import VERSION as STATE_VERSION
 from tidegauge.agent.state import AgentState, Golden
 from tidegauge.clocks import Stamp
 from tidegauge.detectors.acceptance import Accepted, difference
-from tidegauge.detectors.exceedance import LEAST_NMSE
+from tidegauge.detectors.defaults import LEAST_NMSE
 from tidegauge.detectors.noise import Noise
 from tidegauge.errors import TidegaugeError
 

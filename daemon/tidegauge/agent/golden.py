@@ -23,7 +23,8 @@ from tidegauge.agent.state import Golden, StateStore
 from tidegauge.agent.stored_answers import changed, sentence
 from tidegauge.clocks import monotonic
 from tidegauge.detectors.alarm import Alarm
-from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
+from tidegauge.detectors.defaults import STRIKES
+from tidegauge.detectors.known_answer import KnownAnswer
 from tidegauge.files import sync_folder, write_durably
 
 log = logging.getLogger(__name__)

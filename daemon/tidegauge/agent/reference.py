@@ -18,7 +18,7 @@ import numpy as np
 from tidegauge.agent.samples import Belongs, Sample
 from tidegauge.attribution import Bin
 from tidegauge.detectors.camera import CameraReference, reference_of
-from tidegauge.detectors.windows import WINDOW
+from tidegauge.detectors.defaults import WINDOW
 from tidegauge.files import write_durably
 
 log = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from tidegauge.detectors.camera import (
     CONDITIONS,
     CameraHealth,
     CameraReference,
-    Condition,
     FrameLook,
 )
 from tidegauge.detectors.contexts import LightContext
+from tidegauge.detectors.defaults import Condition
 from tidegauge.detectors.sight import judge
 from tidegauge.metrics import LIGHT_CONTEXTS, AgentMetrics
 

@@ -16,14 +16,12 @@ from tidegauge.detectors.acceptance import Accepted
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.betting import BettingDetector, BettingState
 from tidegauge.detectors.blocks import BlockMean, BlockMismatch, BlockState
+from tidegauge.detectors.defaults import CALM, GROWTH
 from tidegauge.detectors.exceedance import exceeds
-from tidegauge.detectors.stickiness import GROWTH, Stickiness, StickinessState
+from tidegauge.detectors.stickiness import Stickiness, StickinessState
 
 #: The streams' names: of their detectors, alarms and metrics.
 LOSS, NMSE, LOSS_BY_KIND = "loss", "nmse", "loss_by_kind"
-
-#: Evidence below this share of its limit is calm: blocks may grow.
-CALM = 0.5
 
 
 class StreamState(msgspec.Struct, frozen=True):

@@ -14,19 +14,21 @@ import msgspec
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.blocks import FEWEST, block_length, correlation_time, longest_correlation_time
 from tidegauge.detectors.bounds import group_means, lower_bound, upper_bound
+from tidegauge.detectors.defaults import (
+    FALSE_ALARMS_A_YEAR,
+    GROUPS,
+    INDEPENDENT,
+    LEAST_M0,
+    MAX_LOSS,
+    NMSE_QUANTILE,
+    PATIENCE,
+    SURE,
+    SYMPTOM_SAMPLES,
+    SYMPTOM_SHARE,
+    TOLERANCE,
+)
 from tidegauge.detectors.exceedance import exceedance_reference, exceeds
 from tidegauge.detectors.rates import alpha_for
-
-#: How far beyond `samples` acceptance goes on at most, where only the width of the bound keeps the limit from being
-#: met, or where scenes stay so long that it has seen few of them.
-PATIENCE = 4
-#: The bound of the mean loss is taken over so many groups of neighbours at least, as far as scenes' staying is only
-#: known from tensor errors: fewer would make it too wide for any board.
-GROUPS = 100
-#: A symptom in more than this share of all samples fails acceptance even if it never persisted.
-SYMPTOM_SHARE = 0.05
-#: From a bound that holds with 95 % to one that holds with 99 %: quantiles of the normal law.
-SURE = 2.326 / 1.645
 
 
 class AcceptanceRules(msgspec.Struct, frozen=True):
@@ -39,15 +41,15 @@ class AcceptanceRules(msgspec.Struct, frozen=True):
     """
 
     samples: int = 500
-    independent: int = 60
-    max_loss: float = 0.15
+    independent: int = INDEPENDENT
+    max_loss: float = MAX_LOSS
     golden_max_loss: float = 0.0
-    tolerance: float = 0.02
-    minimum: float = 0.03
-    symptom_samples: int = 5
-    nmse_quantile: float = 0.95
+    tolerance: float = TOLERANCE
+    minimum: float = LEAST_M0
+    symptom_samples: int = SYMPTOM_SAMPLES
+    nmse_quantile: float = NMSE_QUANTILE
     gap: float = 60.0
-    false_alarms_per_year: float = 1.0
+    false_alarms_per_year: float = FALSE_ALARMS_A_YEAR
     block: int = 0
     alpha: float = 0.0
 

@@ -17,12 +17,8 @@ from math import exp, isfinite, log, log1p
 import msgspec
 
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.defaults import BETS, LARGEST_BET, SMALLEST_BET
 from tidegauge.errors import TidegaugeError
-
-BETS = 8
-#: Smallest and largest bet, in units of 1/m0. Half of what is allowed at most, so that no single observation of 0
-#: can take more than half of the evidence away.
-SMALLEST_BET, LARGEST_BET = 0.02, 0.5
 
 
 class EvidenceMismatch(TidegaugeError):

@@ -12,10 +12,9 @@ from math import ceil, sqrt
 import msgspec
 import numpy as np
 
+from tidegauge.detectors.defaults import TIMES
 from tidegauge.errors import TidegaugeError
 
-#: Correlation times in a block, at least.
-TIMES = 10
 #: Below so many samples a correlation time can't be told from chance.
 FEWEST = 16
 #: One-sided 95 % of the normal law.

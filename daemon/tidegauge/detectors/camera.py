@@ -7,29 +7,29 @@ thresholds are starting points, to be set on footage of the place.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.detectors.defaults import (
+    BLACK_LUMA,
+    BLACK_QUANTILE,
+    BLOWN_LUMA,
+    BLOWN_SHARE,
+    BLURRED_SHARE,
+    COVERED_CORRELATION,
+    HEALTHY_QUANTILE,
+    HOLD,
+    MARGIN,
+    Condition,
+)
 
-Condition = Literal["frozen", "black", "blown", "blurred", "covered"]
 CONDITIONS: tuple[Condition, ...] = ("frozen", "black", "blown", "blurred", "covered")
 
-#: Luma, 0…255. Black: nearly all is below video black (ITU-R BT.601: 16).
-BLACK_LUMA, BLACK_QUANTILE = 16.0, 0.99
-#: Blown: more than half is at the end.
-BLOWN_LUMA, BLOWN_SHARE = 250.0, 0.5
-#: Blurred: sharpness below this share of its context's median. Covered: its edges have little to do with the context's.
-BLURRED_SHARE, COVERED_CORRELATION = 0.2, 0.2
-#: What a condition is judged by must keep so many times its limit in all but 5 % of acceptance's own frames.
-MARGIN, HEALTHY_QUANTILE = 1.5, 0.05
 #: Cells of the edge map, rows and columns: coarse enough that moving things do not decide.
 EDGE_GRID = (12, 16)
-#: Seconds that a condition must hold.
-HOLD: dict[Condition, float] = {"frozen": 10.0, "black": 60.0, "blown": 60.0, "blurred": 600.0, "covered": 600.0}
 
 
 class FrameLook(msgspec.Struct, frozen=True):

@@ -9,19 +9,12 @@ from typing import Literal
 
 import msgspec
 
+from tidegauge.detectors.defaults import BRIGHTER, CONTEXT_HOLD, CONTEXT_SAMPLES, DARKER, GREYER, MORE_COLOURFUL
+
 Context = Literal["day", "low_light", "infrared"]
 
 #: In words; "unknown" where no frame can be looked at.
 WORDS = {"day": "daylight", "low_light": "low light", "infrared": "infrared light", "unknown": "unknown light"}
-
-#: Mean luma, 0…255: low light begins below the first, ends above the second.
-DARKER, BRIGHTER = 50.0, 70.0
-#: Mean chroma (distance from grey), 0…255: infrared begins below the first, ends above the second.
-GREYER, MORE_COLOURFUL = 2.0, 4.0
-#: Seconds that a frame must look otherwise before the context changes.
-HOLD = 120.0
-#: Reference samples that a context needs before it is tested.
-FEWEST = 200
 
 
 class Light(msgspec.Struct, frozen=True):
@@ -43,7 +36,7 @@ class ContextState(msgspec.Struct, frozen=True):
 class LightContext:
     """Feed it every frame that may be judged; it says which context the frame belongs to."""
 
-    def __init__(self, hold: float = HOLD) -> None:
+    def __init__(self, hold: float = CONTEXT_HOLD) -> None:
         self.hold = hold
         self.context: Context | None = None
         self._wanted: Context | None = None
@@ -90,7 +83,7 @@ class Commissioning(msgspec.Struct):
     """How many reference samples each context has."""
 
     counts: dict[str, int] = msgspec.field(default_factory=dict)
-    fewest: int = FEWEST
+    fewest: int = CONTEXT_SAMPLES
 
     def collect(self, context: Context) -> None:
         self.counts[context] = self.counts.get(context, 0) + 1

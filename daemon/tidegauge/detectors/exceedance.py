@@ -11,12 +11,7 @@ from math import ceil, inf, isnan
 import msgspec
 
 from tidegauge.detectors.bounds import share_upper_bound
-
-#: NMSE of an SQNR of 60 dB, where SQNR is clipped: errors below it are not told apart.
-LEAST_NMSE = 1e-6
-#: Share of exceeding samples beyond the healthy one that is not yet a fault: light and scenes shift tensor errors more
-#: than they shift the product loss.
-TOLERANCE = 0.05
+from tidegauge.detectors.defaults import LEAST_NMSE, SHARE_TOLERANCE
 
 
 class ExceedanceReference(msgspec.Struct, frozen=True):
@@ -55,4 +50,4 @@ def exceedance_reference(
     above = sum(value > threshold for value in ordered) / len(ordered)
     share = max(above, 1 - quantile)
     hits = min(ceil(share * effective - 1e-9), effective)
-    return ExceedanceReference(threshold, min(1.0, share_upper_bound(hits, effective, delta) + TOLERANCE))
+    return ExceedanceReference(threshold, min(1.0, share_upper_bound(hits, effective, delta) + SHARE_TOLERANCE))

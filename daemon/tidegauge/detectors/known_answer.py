@@ -10,9 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegauge.detectors.alarm import Alarm
-
-#: Mismatches running, of one golden tensor, that raise an alarm: a single flip may be a cosmic ray; twice is a fault.
-STRIKES = 2
+from tidegauge.detectors.defaults import STRIKES
 
 
 class KnownAnswerState(msgspec.Struct, frozen=True):

@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from tidegauge.detectors.windows import WINDOW, compare, verdict
-
-#: So many of the newest values are looked at: a change of an hour ago fills the first, one of hours ago the last.
-LOOKS = (16, 32, 64, 128, WINDOW)
-#: Of a hundred alarms with independent inputs that have not changed, so many are put down to them, over all looks.
-LEVEL = 0.01
+from tidegauge.detectors.defaults import LOOKS, LOOKS_LEVEL
+from tidegauge.detectors.windows import compare, verdict
 
 
 class NewestInputs:
@@ -45,6 +41,6 @@ class NewestInputs:
             if count > kept:
                 break
             newest = {name: list(values)[-count:] for name, values in self._values.items()}
-            if verdict(compare(self._reference, newest), LEVEL / len(LOOKS)) is not None:
+            if verdict(compare(self._reference, newest), LOOKS_LEVEL / len(LOOKS)) is not None:
                 return True
         return False

@@ -9,14 +9,12 @@ import msgspec
 
 from tidegauge.detectors.betting import bets
 from tidegauge.detectors.bounds import binomial_log_pmf
-from tidegauge.detectors.windows import INTERVAL, LEVEL
+from tidegauge.detectors.defaults import FALSE_ALARMS_A_YEAR, INTERVAL, LARGEST_ALPHA, LEVEL
 
 YEAR = 365.25 * 86400.0
-#: A larger α would make the guarantee empty: fewer than a hundred observations between false alarms.
-LARGEST_ALPHA = 0.01
 
 
-def alpha_for(block: int, gap: float, false_alarms_per_year: float = 1.0) -> float:
+def alpha_for(block: int, gap: float, false_alarms_per_year: float = FALSE_ALARMS_A_YEAR) -> float:
     """α for blocks of `block` samples, `gap` seconds apart on average: false alarms over observations in a year.
 
     At most 0.01. Raises ValueError for a non-positive argument.
@@ -78,7 +76,7 @@ def stream_rate(alpha: float, block: int, gap: float) -> float:
 
 
 def stack_rates(
-    false_alarms_per_year: float = 1.0, contexts: int = 1, interval: float = INTERVAL
+    false_alarms_per_year: float = FALSE_ALARMS_A_YEAR, contexts: int = 1, interval: float = INTERVAL
 ) -> tuple[ClassRate, ...]:
     """False alarms a year on a healthy board, by part; those of one severity add up at most (Boole's inequality).
 

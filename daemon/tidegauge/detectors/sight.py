@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.detectors.camera import (
-    BLACK_LUMA,
-    BLOWN_LUMA,
     EDGE_GRID,
     CameraReference,
-    Condition,
     FrameLook,
     conditions,
     look,
 )
 from tidegauge.detectors.contexts import Light, LightContext
+from tidegauge.detectors.defaults import BLACK_LUMA, BLOWN_LUMA, Condition
 from tidegauge.profile import Preprocess
 
 #: Weights of blue, green and red in luma (ITU-R BT.601).

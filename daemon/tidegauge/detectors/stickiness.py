@@ -12,12 +12,7 @@ from math import sqrt
 
 import msgspec
 
-#: Neighbouring means of blocks of ten correlation times correlate by 0.03 (an exponential memory); so much is allowed.
-ALLOWED = 0.05
-#: Beyond it by so many standard errors; looked at when this many means were seen, then at each doubling.
-ERRORS, FIRST_LOOK = 3.0, 32
-#: A block grows by this factor.
-GROWTH = 2
+from tidegauge.detectors.defaults import ALLOWED, ERRORS, FIRST_LOOK
 
 
 class StickinessState(msgspec.Struct, frozen=True):

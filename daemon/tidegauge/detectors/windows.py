@@ -13,15 +13,7 @@ import msgspec
 import numpy as np
 
 from tidegauge.detectors.alarm import Alarm
-
-#: Values in a window, and in a reference at least.
-WINDOW = 200
-#: A verdict a day: one false warning a year.
-LEVEL = 1 / 365.25
-#: PSI: bins of equal share of the reference; above the limit a change matters (the usual rule of thumb).
-BINS, PSI_LIMIT = 10, 0.25
-#: Seconds between verdicts, at least: windows of one verdict and the next share nothing.
-INTERVAL = 86400.0
+from tidegauge.detectors.defaults import BINS, INTERVAL, LEVEL, PSI_LIMIT, WINDOW
 
 
 class FeatureDrift(msgspec.Struct, frozen=True):

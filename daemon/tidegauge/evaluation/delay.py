@@ -8,7 +8,8 @@ from typing import get_args
 import numpy as np
 
 from tidegauge.detectors.contexts import Context
-from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
+from tidegauge.detectors.defaults import STRIKES
+from tidegauge.detectors.known_answer import KnownAnswer
 from tidegauge.detectors.rates import alpha_for, stack_rates
 from tidegauge.evaluation.figures import Figure
 from tidegauge.evaluation.run_length import run_lengths

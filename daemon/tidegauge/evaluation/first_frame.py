@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from tidegauge.detectors.acceptance import (
-    PATIENCE,
     AcceptanceRules,
     Accepted,
     Rejected,
     samples_to_name,
     worse_than,
 )
+from tidegauge.detectors.defaults import PATIENCE
 from tidegauge.evaluation.attribution import rate
 from tidegauge.evaluation.corpus import draw_fault
 from tidegauge.evaluation.figures import Figure, Report

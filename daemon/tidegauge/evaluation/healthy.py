@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tidegauge.detectors.acceptance import PATIENCE, Acceptance, AcceptanceRules, AcceptanceState, Accepted
+from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, AcceptanceState, Accepted
+from tidegauge.detectors.defaults import PATIENCE
 from tidegauge.detectors.rates import YEAR, alpha_for
 from tidegauge.evaluation.figures import Figure
 from tidegauge.evaluation.run_length import Ints, run_lengths

@@ -9,14 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.detectors.betting import BETS, bets
-from tidegauge.detectors.stickiness import ALLOWED, ERRORS, FIRST_LOOK, GROWTH
+from tidegauge.detectors.betting import bets
+from tidegauge.detectors.defaults import ALLOWED, BETS, CALM, ERRORS, FIRST_LOOK, GROWTH
 from tidegauge.evaluation.streams import Flags, Floats, Stream
 
 Ints = NDArray[np.int64]
 
-#: Blocks grow while the log evidence is below this share of its limit, as in the agent.
-CALM = 0.5
 #: Numbers in a chunk of samples, time × streams.
 CHUNK = 4_000_000
 

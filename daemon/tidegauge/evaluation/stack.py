@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from tidegauge.attribution import CAMERA, DATA, Decomposition, Observables, Verdict, attribute, judge_replay, resolve
-from tidegauge.detectors import invariants, windows
+from tidegauge.detectors import invariants
 from tidegauge.detectors.acceptance import Acceptance, AcceptanceRules, Accepted, Rejected
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.camera import CameraHealth, CameraReference, FrameLook
 from tidegauge.detectors.contexts import LightContext
-from tidegauge.detectors.known_answer import STRIKES, KnownAnswer
+from tidegauge.detectors.defaults import STRIKES, WINDOW
+from tidegauge.detectors.known_answer import KnownAnswer
 from tidegauge.detectors.sight import judge
 from tidegauge.evaluation.pairs import FIRST_ACCEPTANCE, Array, Device, Frame, Pair, Reference
 from tidegauge.losses.output_stats import output_stats
@@ -33,7 +34,7 @@ from tidegauge.profile import Output
 GAP, GOLDEN_INTERVAL = 60.0, 900.0
 #: Input windows: as many values as the product's, of samples a minute apart instead of 432 s, so that a verdict takes
 #: hours and not a day. The pictures here are independent, so nothing is lost by it.
-WINDOW_INTERVAL = windows.WINDOW * GAP
+WINDOW_INTERVAL = WINDOW * GAP
 #: Pairs among which the worst is run again.
 RECENT = 8
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tidegauge.detectors.betting import BETS, BettingDetector, BettingState, EvidenceMismatch, bets
+from tidegauge.detectors.betting import BettingDetector, BettingState, EvidenceMismatch, bets
 from tidegauge.detectors.blocks import block_length, correlation_time
+from tidegauge.detectors.defaults import BETS
 
 M0 = 0.05
 Draw = Callable[[np.random.Generator, int, int], NDArray[np.float64]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tidegauge.detectors.camera import CameraHealth, Condition, conditions, look, reference_of
+from tidegauge.detectors.camera import CameraHealth, conditions, look, reference_of
+from tidegauge.detectors.defaults import Condition
 
 HEIGHT, WIDTH = 120, 160
 

@@ -19,14 +19,14 @@ MUTATIONS = {
         "_log_add_one(wealth + log1p(bet * excess))",
         "(wealth + log1p(bet * excess))",
     ),
-    "a bet exceeds 1/m0": ("betting.py", "LARGEST_BET = 0.02, 0.5", "LARGEST_BET = 0.02, 1.5"),
+    "a bet exceeds 1/m0": ("defaults.py", "LARGEST_BET = 0.02, 0.5", "LARGEST_BET = 0.02, 1.5"),
     "the sides are swapped": ("betting.py", "excess = observation - self.m0", "excess = self.m0 - observation"),
     "relearning after an alarm": (
         "betting.py",
         "        return Alarm(\n            detector=self.name,",
         "        self.m0 = observation\n        self.reset()\n        return Alarm(\n            detector=self.name,",
     ),
-    "too short a block": ("blocks.py", "TIMES = 10", "TIMES = 1"),
+    "too short a block": ("defaults.py", "TIMES = 10", "TIMES = 1"),
 }
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tidegauge.detectors.betting import BettingDetector
 from tidegauge.detectors.blocks import BlockMean
-from tidegauge.detectors.stickiness import GROWTH, Stickiness, StickinessState
+from tidegauge.detectors.defaults import GROWTH
+from tidegauge.detectors.stickiness import Stickiness, StickinessState
 
 
 def sticky(seed: int, samples: int, persistence: float = 0.9, share: float = 0.05) -> np.ndarray:

@@ -9,7 +9,8 @@ import pytest
 
 from tidegauge.detectors.betting import BettingDetector
 from tidegauge.detectors.blocks import BlockMean
-from tidegauge.detectors.stickiness import GROWTH, Stickiness
+from tidegauge.detectors.defaults import GROWTH
+from tidegauge.detectors.stickiness import Stickiness
 from tidegauge.evaluation import run_length
 from tidegauge.evaluation.run_length import CALM, run_lengths
 from tidegauge.evaluation.streams import Bernoulli, Beta, Floats, Sticky, Stream, makers
