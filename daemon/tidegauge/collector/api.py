@@ -7,15 +7,21 @@ from typing import Annotated, Literal
 import msgspec
 from litestar import Router, get
 from litestar.di import NamedDependency
+from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, QueryParameter, SkipValidation
 
 from tidegauge import __version__
 from tidegauge.bundles.manifest import Manifest
 from tidegauge.collector.discovery import TargetGroup, groups
+from tidegauge.collector.executor_rows import Executor
+from tidegauge.collector.findings import Finding, FoundOn
+from tidegauge.collector.library_rows import LibraryEntry
 from tidegauge.collector.site import Site
 from tidegauge.collector.tables import Bundle, Device
 
 TheSite = NamedDependency[SkipValidation[Site]]
+#: Findings looked through for one.
+MOST_FINDINGS = 10_000
 Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, newest first.")]
 
 
@@ -55,6 +61,41 @@ def show_bundle(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> 
     return BundleDetail(found, site.manifest(found), site.store.wanted(device, bundle))
 
 
+class FindingDetail(msgspec.Struct, frozen=True):
+    """A finding, and the boards that have it."""
+
+    id: str
+    finding: Finding
+    boards: tuple[FoundOn, ...]
+
+
+@get("/findings", sync_to_thread=True)
+def list_findings(site: TheSite, limit: Limit = 200) -> list[FindingDetail]:
+    """Faults that boards have: the same fault on many boards is one, those on most boards first."""
+    return [FindingDetail(each.id, each, ()) for each in site.store.findings(limit=limit)]
+
+
+@get("/findings/{finding:str}", sync_to_thread=True)
+def show_finding(site: TheSite, finding: FromPath[str]) -> FindingDetail:
+    """One finding, with its boards and the newest bundle of each."""
+    for each in site.store.findings(limit=MOST_FINDINGS):
+        if each.id == finding:
+            return FindingDetail(each.id, each, tuple(site.store.found_on(each)))
+    raise NotFoundException(f"there is no finding {finding}")
+
+
+@get("/library", sync_to_thread=True)
+def list_library(site: TheSite) -> list[LibraryEntry]:
+    """Models and compiles that an operator has registered."""
+    return site.store.library()
+
+
+@get("/executors", sync_to_thread=True)
+def list_executors(site: TheSite) -> list[Executor]:
+    """Processes of this collector, by their heartbeats."""
+    return site.store.executors()
+
+
 @get("/devices", sync_to_thread=True)
 def list_devices(site: TheSite) -> list[Device]:
     """Devices by name, as they last told of themselves."""
@@ -82,4 +123,17 @@ def health(site: TheSite) -> Health:
     )
 
 
-router = Router("/api/v1", route_handlers=[list_bundles, show_bundle, list_devices, service_discovery, health])
+router = Router(
+    "/api/v1",
+    route_handlers=[
+        list_bundles,
+        show_bundle,
+        list_devices,
+        list_findings,
+        show_finding,
+        list_library,
+        list_executors,
+        service_discovery,
+        health,
+    ],
+)

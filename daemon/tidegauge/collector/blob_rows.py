@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, not_, or_, select
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import batches, upsert
@@ -37,6 +37,24 @@ class BlobRows(TransferRows):
         """A blob is held, durably."""
         with self._engine.begin() as connection:
             upsert(connection, blobs, {"sha256": sha256, "size": size, "stored": now})
+
+    def condemned(self) -> set[str]:
+        """Blobs out of use whose bytes may still be here."""
+        with self._reading.begin() as connection:
+            return set(connection.execute(select(condemned.c.sha256)).scalars())
+
+    def needed_by(self, sha256: str) -> tuple[str, ...]:
+        """The bundles (device/bundle) that need a blob, or are lost without it."""
+        named = select(bundle_blobs.c.device, bundle_blobs.c.bundle).where(bundle_blobs.c.sha256 == sha256)
+        heads = select(bundles.c.device, bundles.c.bundle).where(bundles.c.manifest_sha256 == sha256)
+        with self._reading.begin() as connection:
+            return tuple(sorted(f"{row[0]}/{row[1]}" for row in connection.execute(named.union(heads))))
+
+    def needed_bytes(self) -> int:
+        """Bytes of all blobs that anything needs."""
+        with self._reading.begin() as connection:
+            query = select(func.coalesce(func.sum(blobs.c.size), 0)).where(needed())
+            return int(connection.execute(query).scalar_one())
 
     def forget_blob(self, sha256: str) -> None:
         """A blob's bytes are gone, or wrong."""

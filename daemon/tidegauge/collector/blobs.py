@@ -42,15 +42,13 @@ class BlobStore:
             self._store, self._prefix = place, f"{_FOLDER}/"
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._clean(self._folder)
         self._store, self._prefix = LocalStore(prefix=self._folder), ""
         for made in (self._folder, self._folder.parent, self._folder.parent.parent):
             sync_folder(made)
 
-    @staticmethod
-    def _clean(folder: Path) -> None:
-        """Remove what a crash left between obstore's write (`name#1`) and its rename."""
-        for stray in folder.glob("*#*"):
+    def clean(self) -> None:
+        """Remove what a crash left between obstore's write (`name#1`) and its rename. Only where nothing is written."""
+        for stray in self._folder.glob("*#*") if self._folder is not None else ():
             stray.unlink()
 
     @property

@@ -6,15 +6,30 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from tidegauge.bundles.manifest import Manifest, blobs_of
 from tidegauge.clocks import Wall
 from tidegauge.collector.blob_rows import BlobRows, Key, hold, lacking, waiting_for
 from tidegauge.collector.database import batches, upsert
+from tidegauge.collector.kept import Kept
 from tidegauge.collector.tables import Bundle, BundleState, blobs, bundle_blobs, bundles, reports
 from tidegauge.errors import TidegaugeError
 
+_NOT_ASKED_FOR = "its blobs are not asked for (pull policy)"
 _UNFINISHED = ("received", "waiting_blobs", "incomplete")
 NET_SUFFIX = "_tidl_net.bin"
 #: What a board's inventory calls the release of its SDK.
@@ -93,6 +108,9 @@ class BundleRows(BlobRows):
                 if row.state == "received":
                     _set(connection, device, bundle, state="waiting_blobs")
                 return False
+            if not _asks_for_any(connection, device, bundle):
+                _set(connection, device, bundle, state="incomplete", reason=_NOT_ASKED_FOR)
+                return False
             again = row.partial or row.state == "incomplete"
             values = {"generation": row.generation + 1 if again else row.generation, "attempts": 0, "partial": False}
             _set(connection, device, bundle, state="complete", reason="", **values)
@@ -166,6 +184,31 @@ class BundleRows(BlobRows):
         query = select(reports.c.name, reports.c.sha256, reports.c.size).where(where)
         return next(iter(self._rows(query, StoredReport)), None)
 
+    def ask_again(self, sha256: str, now: Wall) -> set[str]:
+        """A blob is lost: the bundles that need it wait for it, or do without. Returns them, as device/bundle."""
+        named = select(bundle_blobs.c.device, bundle_blobs.c.bundle).where(bundle_blobs.c.sha256 == sha256)
+        asked: set[str] = set()
+        with self._engine.begin() as connection:
+            for device, bundle in connection.execute(named).all():
+                open_again = and_(_key(device, bundle), bundles.c.state.in_(("complete", "waiting_blobs", "received")))
+                connection.execute(update(bundles).where(open_again).values(state="waiting_blobs", progress=now))
+                ended = and_(_key(device, bundle), bundles.c.state.in_(("compared", "failed")))
+                connection.execute(update(bundles).where(ended).values(partial=True))
+                asked.add(f"{device}/{bundle}")
+        return asked
+
+    def kept(self) -> list[Kept]:
+        """Bundles whose comparison has ended and whose blobs are kept."""
+        single = select(bundle_blobs.c.sha256).group_by(bundle_blobs.c.sha256).having(func.count() == 1)
+        own = (
+            select(cast(func.coalesce(func.sum(bundle_blobs.c.size), 0), BigInteger))
+            .where(and_(bundle_blobs.c.device == bundles.c.device, bundle_blobs.c.bundle == bundles.c.bundle))
+            .where(and_(bundle_blobs.c.sha256.in_(single), exists().where(blobs.c.sha256 == bundle_blobs.c.sha256)))
+        )
+        columns = (bundles.c.state, bundles.c.exit_code, bundles.c.received, bundles.c.pinned)
+        query = select(bundles.c.device, bundles.c.bundle, *columns, own.scalar_subquery().label("own"))
+        return self._rows(query.where(bundles.c.state.in_(("compared", "failed", "incomplete"))), Kept)
+
     def pin(self, device: str, bundle: str, pinned: bool) -> None:
         """Keep a bundle whatever retention says, or no longer."""
         with self._engine.begin() as connection:
@@ -199,6 +242,13 @@ class BundleRows(BlobRows):
         with self._reading.begin() as connection:
             rows = connection.execute(query.order_by(bundles.c.received))
             return [(row.device, row.bundle, row.generation) for row in rows]
+
+
+def _asks_for_any(connection: Connection, device: str, bundle: str) -> bool:
+    """Whether a bundle's blobs are wanted, or it has none."""
+    mine = and_(bundle_blobs.c.device == device, bundle_blobs.c.bundle == bundle)
+    found = connection.execute(select(bundle_blobs.c.wanted).where(mine)).scalars().all()
+    return not found or any(found)
 
 
 def _key(device: str, bundle: str) -> ColumnElement[bool]:

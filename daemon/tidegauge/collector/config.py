@@ -55,6 +55,45 @@ class IngestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_days: Annotated[float, Meta(gt=0)] = 7.0
 
 
+class PullRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[[pull.rules]]`: which blobs of a bundle are asked for, where device, detector and verdict match a pattern each.
+
+    `blobs` "all"; "suspicious": of the traces only layers whose fingerprint looks wrong, with their neighbours;
+    "manifest": none, the board deletes them.
+    """
+
+    blobs: Literal["all", "suspicious", "manifest"] = "all"
+    devices: tuple[str, ...] = ("*",)
+    detectors: tuple[str, ...] = ("*",)
+    verdicts: tuple[str, ...] = ("*",)
+
+
+class PullConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[pull]`: what is asked of boards. The first rule that matches decides; without one all blobs are asked for.
+
+    `device_mib_per_day`: blobs taken from one device on a day (UTC); the rest waits on the board. 0: no limit.
+    """
+
+    rules: tuple[PullRule, ...] = ()
+    device_mib_per_day: Count = 0
+
+
+class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[retention]`: what is deleted by itself. 0: never.
+
+    Days after which a bundle's blobs and report go, by how its comparison ended: with a culprit, fine, uncertain
+    (coverage too low), failed or incomplete. `max_bytes` of all blobs: then the fine ones go first, oldest first.
+    `orphan_hours`: a blob that nothing needs is kept so long, since its bundle may be on the way.
+    """
+
+    culprit_days: Days = 0.0
+    fine_days: Days = 0.0
+    uncertain_days: Days = 0.0
+    failed_days: Days = 0.0
+    max_bytes: Count = 0
+    orphan_hours: Annotated[float, Meta(ge=1)] = 24.0
+
+
 class WorkersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[workers]`: how the processes of a collector watch over each other. Seconds.
 
@@ -146,6 +185,8 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     blobs: BlobsConfig = BlobsConfig()
     ingest: IngestConfig = IngestConfig()
     workers: WorkersConfig = WorkersConfig()
+    pull: PullConfig = PullConfig()
+    retention: RetentionConfig = RetentionConfig()
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("ingest", "compare")
 
     @property

@@ -37,7 +37,7 @@ REFUSALS = (
     "other_key",
     "bad_command",
 )
-POSTPONEMENTS = ("device_quota", "disk", "database", "budget")
+POSTPONEMENTS = ("device_quota", "disk", "database", "budget", "elsewhere")
 RESULTS = ("fine", "culprit", "coverage", "failed")
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 

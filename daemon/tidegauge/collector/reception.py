@@ -19,9 +19,10 @@ from pathlib import Path
 
 import msgspec
 
-from tidegauge.clocks import monotonic, wall
+from tidegauge.clocks import Wall, monotonic, wall
+from tidegauge.collector import pull_policy
 from tidegauge.collector.blobs import BlobStore
-from tidegauge.collector.config import LimitsConfig, TrustPolicy
+from tidegauge.collector.config import LimitsConfig, PullConfig, TrustPolicy
 from tidegauge.collector.manifests import BadManifest, admit, is_manifest, is_records
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
@@ -51,10 +52,15 @@ _log = logging.getLogger(__name__)
 RECORD_BYTES = 8 << 20
 #: Seconds after which a device whose file can't be taken now should ask again.
 RETRY_SECONDS = 30.0
+#: The same where the day's budget is spent: the longest that a board believes.
+BUDGET_SECONDS = 3600.0
+#: A file of which another device has sent nothing for so long is asked for here.
+ELSEWHERE_SECONDS = 60.0
 
 #: Largest segment of a journal: a board closes one at a sixteenth of this.
 RECORDS_BYTES = 1 << 20
 
+ASKS_FOR_ALL = PullConfig()
 #: Called with (device, bundle) when a bundle has become complete.
 Completed = Callable[[str, str], None]
 
@@ -70,6 +76,7 @@ class Shelf:
     metrics: CollectorMetrics
     completed: Completed
     policy: TrustPolicy = "first_use"
+    pull: PullConfig = ASKS_FOR_ALL
 
     @cached_property
     def trust(self) -> Trust:
@@ -174,6 +181,8 @@ class Reception:
             return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
         if self._receiver.stored:
             return None
+        if not is_manifest(init) and self._over_budget():
+            return self._postpone(topic, "budget", BUDGET_SECONDS)
         mine = [item for item in self._shelf.store.open_transfers(self.device) if item.file_id != self.file_id]
         room = self._shelf.limits.device_partial_bytes - sum(item.size for item in mine)
         if len(mine) >= self._shelf.limits.device_transfers or init.size > room:
@@ -183,9 +192,9 @@ class Reception:
     def _begin(self, init: Init) -> None:
         self._shelf.store.set_transfer(self.device, self.file_id, msgspec.to_builtins(init), init.size, wall())
 
-    def _postpone(self, topic: str, reason: str) -> FileResponse:
+    def _postpone(self, topic: str, reason: str, seconds: float = RETRY_SECONDS) -> FileResponse:
         self._shelf.metrics.postponed(reason)
-        return FileResponse(topic, 0, retry_after_ms=round(RETRY_SECONDS * 1000))
+        return FileResponse(topic, 0, retry_after_ms=round(seconds * 1000))
 
     def _carry_out(self, topic: str, actions: list[Action], now: float) -> list[FileResponse]:
         answers: list[FileResponse] = []
@@ -273,7 +282,7 @@ class Reception:
         shelf = self._shelf
         manifest = admit(content, shelf.limits.manifest_bytes, self.device)
         shelf.trust.check(content, manifest)
-        if shelf.store.add_bundle(manifest, self.file_id, wall()):
+        if shelf.store.add_bundle(manifest, self.file_id, wall(), pull_policy.chosen(manifest, shelf.pull)):
             shelf.completed(manifest.device, manifest.bundle_id)
         return shelf.store.wanted(manifest.device, manifest.bundle_id)
 
@@ -292,7 +301,26 @@ class Reception:
                 wanted = shelf.store.wanted(self.device, bundle.bundle)
             else:  # a restored database, or another device's manifest
                 wanted = self._take_in(shelf.blobs.get(self.file_id, shelf.limits.manifest_bytes))
+            if wanted:
+                return self._ask_for(action.topic, wanted)
         return self._receiver.confirmed(action.topic, wanted)
+
+    def _ask_for(self, topic: str, wanted: tuple[str, ...]) -> list[Action]:
+        """Ask for blobs, or for patience: the day's budget is spent, or another board is sending the same ones."""
+        shelf = self._shelf
+        if self._over_budget():
+            shelf.metrics.postponed("budget")
+            return self._receiver.postponed(topic, BUDGET_SECONDS)
+        elsewhere = shelf.store.sent_by_another(self.device, wanted, Wall(wall() - ELSEWHERE_SECONDS))
+        own = tuple(name for name in wanted if name not in elsewhere)
+        if not own:
+            shelf.metrics.postponed("elsewhere")
+            return self._receiver.postponed(topic, RETRY_SECONDS)
+        return self._receiver.confirmed(topic, own)
+
+    def _over_budget(self) -> bool:
+        budget = self._shelf.pull.device_mib_per_day << 20
+        return bool(budget) and self._shelf.store.pulled(self.device, wall()) >= budget
 
     def _discard(self) -> None:
         self._shelf.partials.discard(self.device, self.file_id)

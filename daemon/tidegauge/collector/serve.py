@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 
 from tidegauge.clocks import wall
-from tidegauge.collector import housekeeping, web
+from tidegauge.collector import housekeeping, retention, web
 from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
@@ -29,6 +29,7 @@ from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.presence import Presence
 from tidegauge.collector.reception import Shelf
+from tidegauge.collector.registered import Registered
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage
@@ -43,6 +44,7 @@ _log = logging.getLogger(__name__)
 _STOP_SECONDS = 4.5
 #: Between two looks at what waits.
 _CHORE_SECONDS = 60.0
+_RETENTION_SECONDS = 600.0
 
 
 @dataclass
@@ -78,9 +80,10 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     store, blobs, partials = opened.store, opened.blobs, opened.partials
     if not partials.shared:
         partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
+    blobs.clean()
     adopt_reports(data, store, blobs)
     metrics = CollectorMetrics(store, config.http.device_metrics, config.link.cert)
-    process, library = CompareProcess(config.comparison), CompileLibrary(config.library_folder)
+    process, library = CompareProcess(config.comparison), _library(config, opened)
     limit, attempts = config.limits.manifest_bytes, config.workers.attempts
     workshop = Workshop(data, store, blobs, library, process, limit, metrics.compared, attempts)
     compares = "compare" in config.roles
@@ -89,7 +92,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
     topics = (*TOPICS, *COMMAND_TOPICS) if config.trust.keep_commands else TOPICS
     link = _link(config, store, jobs.executor, metrics, topics) if "ingest" in config.roles else None
-    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, config.trust.devices)
+    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, config.trust.devices, config.pull)
     ingest = Ingest(shelf, link.publish if link is not None else _nobody)
     site = Site(
         base=config.http.base,
@@ -113,6 +116,10 @@ def _link(
     return BrokerLink(config.link, me, metrics.connected, topics, config.ingest.group)
 
 
+def _library(config: CollectorConfig, opened: Storage) -> CompileLibrary:
+    return CompileLibrary(config.library_folder, Registered(opened.store, opened.blobs, opened.data / "library"))
+
+
 def _chores(config: CollectorConfig, opened: Storage, jobs: Jobs) -> list[Chore]:
     store, days = opened.store, config.ingest.wait_days
     work: dict[str, Callable[[], object]] = {
@@ -120,7 +127,9 @@ def _chores(config: CollectorConfig, opened: Storage, jobs: Jobs) -> list[Chore]
         "overdue bundles": lambda: housekeeping.give_up_waiting(store, jobs, days, wall()),
         "idle transfers": lambda: housekeeping.forget_transfers(store, opened.partials, days, wall()),
     }
-    return [Chore(name, _CHORE_SECONDS, do) for name, do in work.items()]
+    rules = config.retention
+    keep = Chore("retention", _RETENTION_SECONDS, lambda: retention.apply(store, opened.blobs.delete, rules, wall()))
+    return [keep, *(Chore(name, _CHORE_SECONDS, do) for name, do in work.items())]
 
 
 async def _nobody(topic: str, payload: bytes) -> None:

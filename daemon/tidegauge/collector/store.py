@@ -9,14 +9,16 @@ from sqlalchemy import Select, Table, func, select
 from tidegauge.collector.bundle_rows import BundleConflict, BundleRows, StoredReport
 from tidegauge.collector.device_rows import DeviceRows
 from tidegauge.collector.executor_rows import ExecutorRows
+from tidegauge.collector.findings import FindingRows
 from tidegauge.collector.key_rows import KeyRows
+from tidegauge.collector.library_rows import LibraryRows
 from tidegauge.collector.record_rows import RecordRows
 from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(BundleRows, DeviceRows, ExecutorRows, KeyRows, RecordRows):
+class Store(BundleRows, DeviceRows, ExecutorRows, FindingRows, KeyRows, LibraryRows, RecordRows):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from sqlalchemy import and_, func, literal, select, update
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.coverage import Coverage
-from tidegauge.collector.database import Database, columns, now_of, upsert
+from tidegauge.collector.database import Database, batches, columns, now_of, upsert
 from tidegauge.collector.tables import Transfer, TransferState, pulled, transfers
 from tidegauge.link import ranges
 from tidegauge.link.ranges import Ranges
@@ -96,6 +97,16 @@ class TransferRows(Database):
         if idle_since is not None:
             query = query.where(transfers.c.updated < idle_since)
         return self._rows(query, Transfer)
+
+    def sent_by_another(self, device: str, names: Collection[str], since: Wall) -> set[str]:
+        """Which of these files another device is sending at the moment, with a byte since a time."""
+        busy = and_(transfers.c.state == "receiving", transfers.c.device != device, transfers.c.updated >= since)
+        found: set[str] = set()
+        with self._reading.begin() as connection:
+            for some in batches(sorted(names)):
+                query = select(transfers.c.file_id).where(and_(busy, transfers.c.file_id.in_(some)))
+                found.update(connection.execute(query).scalars())
+        return found
 
     def refused(self, limit: int = 20) -> list[Transfer]:
         """The last files that were turned away, newest first."""

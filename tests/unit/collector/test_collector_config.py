@@ -28,7 +28,7 @@ def test_example_is_valid_and_shows_the_defaults(tmp_path: Path) -> None:
 
 def test_example_names_every_key(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
-    for section in ("http", "limits", "comparison", "database", "blobs", "ingest", "workers"):
+    for section in ("http", "limits", "comparison", "database", "blobs", "ingest", "workers", "retention"):
         (field,) = (item for item in msgspec.structs.fields(CollectorConfig) if item.name == section)
         for key in msgspec.structs.fields(field.type):
             assert re.search(rf"^{key.name} = ", text, re.MULTILINE), f"{section}.{key.name}"

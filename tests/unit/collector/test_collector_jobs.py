@@ -231,7 +231,9 @@ def test_stray_file_of_a_crash_is_cleaned(tmp_path: Path) -> None:
     blobs = BlobStore(tmp_path / "blobs")
     stray = tmp_path / "blobs" / "sha256" / f"{'a' * 64}#1"
     stray.write_bytes(b"half")
-    BlobStore(tmp_path / "blobs")
+    BlobStore(tmp_path / "blobs")  # another process may be writing it at this moment
+    assert stray.exists()
+    blobs.clean()
     assert not stray.exists()
     with pytest.raises(ValueError, match="SHA-256"):
         blobs.path("../../etc/passwd")

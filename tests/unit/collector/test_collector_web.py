@@ -179,3 +179,21 @@ def test_numbers_and_times_for_people() -> None:
     assert views.ago(0.0, 59.4) == "59 s ago" and views.ago(0.0, 7300.0) == "2 h ago"
     assert views.ago(9.0, 0.0) == "0 s ago"
     assert views.size(1536) == "1.5 KiB" and views.size(3) == "3 bytes"
+
+
+def test_findings_library_and_processes_are_told(
+    client: TestClient[Any], add: Callable[..., Any], shelf: Shelf
+) -> None:
+    for device in ("cam-1", "cam-2"):
+        add(device=device)
+        shelf.store.set_bundle(
+            device, "bundle-0001", "compared", exit_code=1, culprit="conv3", culprit_cause="gain", report=True
+        )
+    (one,) = get(client, "api/v1/findings").json()
+    assert one["finding"]["devices"] == 2 and one["finding"]["layer"] == "conv3"
+    detail = get(client, f"api/v1/findings/{one['id']}").json()
+    assert sorted(board["device"] for board in detail["boards"]) == ["cam-1", "cam-2"]
+    assert get(client, "api/v1/findings/nothing").status_code == 404
+    assert get(client, "api/v1/library").json() == []
+    shelf.store.beat("collector-1", "host", "2")
+    assert get(client, "api/v1/executors").json()[0]["host"] == "host"

@@ -1,0 +1,83 @@
+"""What is deleted by itself: bundles by age, by how their comparison ended, and by the room they take.
+
+The planner is pure. A bundle that is given up keeps its row, its answer and its manifest; its blobs and its report go,
+unless something else needs them. A pinned one stays whatever the rules say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from tidegauge.clocks import Wall
+from tidegauge.collector.config import RetentionConfig
+from tidegauge.collector.kept import ORDER, Kept
+from tidegauge.collector.store import Store
+
+_log = logging.getLogger(__name__)
+_DAY, _HOUR = 86400.0, 3600.0
+#: Blobs given up in one transaction.
+_BATCH = 500
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A bundle to give up, and why."""
+
+    device: str
+    bundle: str
+    reason: str
+    own: int
+
+
+def plan(kept: Sequence[Kept], total: int, config: RetentionConfig, now: Wall) -> list[Given]:
+    """Which bundles go. `total`: bytes of all blobs that anything needs. Pure."""
+    days = {
+        "culprit": config.culprit_days,
+        "fine": config.fine_days,
+        "uncertain": config.uncertain_days,
+        "failed": config.failed_days,
+    }
+    out: list[Given] = []
+    left: list[Kept] = []
+    for item in kept:
+        limit = days[item.kind]
+        if not item.pinned and limit and now - item.received > limit * _DAY:
+            out.append(Given(item.device, item.bundle, f"older than {limit:g} days ({item.kind})", item.own))
+        elif not item.pinned:
+            left.append(item)
+    excess = total - sum(item.own for item in out) - config.max_bytes if config.max_bytes else 0
+    for item in sorted(left, key=lambda each: (ORDER.index(each.kind), each.received)):
+        if excess <= 0:
+            break
+        if item.own:
+            out.append(Given(item.device, item.bundle, f"blobs take more than {config.max_bytes} bytes", item.own))
+            excess -= item.own
+    return out
+
+
+def apply(store: Store, destroy: Callable[[str], None], config: RetentionConfig, now: Wall) -> tuple[int, int]:
+    """Give up what the plan says, and delete blobs that nothing needs. Returns the numbers of both.
+
+    `destroy` deletes a blob's bytes. A blob that came within `orphan_hours` stays: its bundle may be on the way.
+    """
+    given = due(store, config, now)
+    give_up(store, given)
+    before = Wall(now - config.orphan_hours * _HOUR)
+    while store.condemn(before, now, _BATCH) == _BATCH:
+        pass
+    return len(given), store.execute(destroy)
+
+
+def due(store: Store, config: RetentionConfig, now: Wall) -> list[Given]:
+    """What the rules would give up now."""
+    if not any((config.culprit_days, config.fine_days, config.uncertain_days, config.failed_days, config.max_bytes)):
+        return []
+    return plan(store.kept(), store.needed_bytes() if config.max_bytes else 0, config, now)
+
+
+def give_up(store: Store, given: Iterable[Given]) -> None:
+    for item in given:
+        _log.info("bundle %s of %s is given up: %s", item.bundle, item.device, item.reason)
+        store.expire(item.device, item.bundle, item.reason)
