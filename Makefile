@@ -50,11 +50,22 @@ durability: setup ## power cuts at every step of 10,000 random histories of the 
 chaos: setup ## kill -9 over board, broker and collector in turn, 200 times, while bundles are on their way; takes minutes
 	@$(BIN)/tidegauge evaluate chaos $(ARGS)
 
+.PHONY: bench-link
+bench-link: setup ## the link beside a raw publisher and subscriber on the same broker; memory, lag, resets; takes minutes
+	@PYTHONPATH=tests env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_link.py $(ARGS)
+
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
 
 board-bundle: setup ## dist/tidegauge-VERSION-board.tar.gz: what installs on a board without a network
 	@tools/board-bundle
+
+.PHONY: budget soak
+budget: setup ## memory, CPU, start-up, wake-ups, threads, bytes written of each process (ARGS="--quick --json F")
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/tidegauge bench budget $(ARGS)
+
+soak: setup ## an hour of state changes, reconnects and replaced workers: nothing may grow (ARGS="--minutes 3")
+	@$(BIN)/tidegauge bench soak $(ARGS)
 
 board-test: setup ## install, boot, break, upgrade and remove it in a Debian tree with systemd (as root; JSON by ARGS="--json F")
 	@tools/servers

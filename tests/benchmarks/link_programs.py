@@ -1,0 +1,239 @@
+"""The programs of `bench_link.py`, each a process of its own: `python link_programs.py ROLE SETTINGS`.
+
+`SETTINGS` is the JSON of `Settings`. Each prints "ready" when it is, and one line of JSON at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import sys
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import aiomqtt
+import msgspec
+
+from tidegauge.bundles.manifest import StoredTensor
+from tidegauge.bundles.writer import BundleWriter
+from tidegauge.clocks import stamp
+from tidegauge.evaluation.durability_history import PLAIN
+from tidegauge.link.config import LinkConfig
+from tidegauge.link.uplink import Uplink
+from tidegauge.spool.limits import SpoolLimits
+from tidegauge.spool.store import Spool
+from tidegauge.tensors import TensorSpec
+
+DEVICE = "bench"
+DATA, DONE = "bench/data", "bench/done"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`bytes` of one bundle in `blobs` equal parts; `bundles` of them in turn, each over a new connection."""
+
+    port: int
+    folder: str
+    bytes: int
+    blobs: int = 8
+    bundles: int = 1
+    chunk: int = 256 * 1024
+    window: int = 8
+    ca: str = ""
+    wait_for_done: bool = True
+
+    def link(self) -> LinkConfig:
+        return LinkConfig(
+            port=self.port,
+            ca=self.ca,
+            chunk_bytes=self.chunk,
+            window_chunks=self.window,
+            backoff_first=0.05,
+            backoff_most=0.2,
+            connect_jitter=0.0,
+            mib_per_day=1 << 20,
+            answer_timeout=5.0,
+        )
+
+    def client(self) -> aiomqtt.Client:
+        tls = ssl.create_default_context(cafile=self.ca) if self.ca else None
+        return aiomqtt.Client("127.0.0.1", self.port, tls_context=tls, max_queued_outgoing_messages=0)
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Seconds from the first byte to the last word; of the board also its extra resident bytes and the loop's lag."""
+
+    seconds: float
+    extra_bytes: int = 0
+    lag_p99: float = 0.0
+    lag_hashing_p99: float = 0.0
+
+
+def say(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+# --- raw: what the client library and the broker can do ---
+
+
+async def subscriber(settings: Settings) -> None:
+    """Write and sync the bytes, without a look at them."""
+    async with settings.client() as client:
+        await client.subscribe(DATA, qos=1)
+        say(b"ready")
+        left = settings.bytes
+        with (Path(settings.folder) / "raw").open("wb") as file:
+            async for message in client.messages:
+                assert isinstance(message.payload, bytes)
+                file.write(message.payload)
+                left -= len(message.payload)
+                if left <= 0:
+                    break
+            file.flush()
+            os.fsync(file.fileno())
+        await client.publish(DONE, b"", qos=1)
+    say(msgspec.json.encode(Sent(0.0)))
+
+
+async def publisher(settings: Settings) -> None:
+    """As many chunks in flight to the broker as the window holds."""
+    payload, window = Random(1).randbytes(settings.chunk), asyncio.Semaphore(settings.window)
+    async with settings.client() as client:
+        await client.subscribe(DONE, qos=1)
+        say(b"ready")
+        began = time.monotonic()
+
+        async def send() -> None:
+            try:
+                await client.publish(DATA, payload, qos=1)
+            finally:
+                window.release()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(settings.bytes // settings.chunk):
+                await window.acquire()
+                group.create_task(send())
+        if settings.wait_for_done:
+            await anext(aiter(client.messages))
+        say(msgspec.json.encode(Sent(time.monotonic() - began)))
+
+
+# --- ours ---
+
+
+async def collector(settings: Settings) -> None:
+    """The collector's own way from the broker to disk and database, without pages and comparisons."""
+    from tidegauge.collector.blobs import BlobStore
+    from tidegauge.collector.config import LimitsConfig
+    from tidegauge.collector.connection import BrokerLink
+    from tidegauge.collector.ingest import Ingest
+    from tidegauge.collector.metrics import CollectorMetrics
+    from tidegauge.collector.partial import FolderPartials
+    from tidegauge.collector.presence import Presence
+    from tidegauge.collector.reception import Shelf
+    from tidegauge.collector.store import Store
+
+    folder = Path(settings.folder)
+    store = Store(folder / "collector.sqlite")
+    metrics = CollectorMetrics(store)
+    me = Presence(store.collector(), "the-collector", "bench", store.made(), "serving")
+    link = BrokerLink(settings.link(), me, metrics.connected)
+    blobs, partials = BlobStore(folder / "blobs"), FolderPartials(folder / "partial")
+    ingest = Ingest(Shelf(store, blobs, partials, LimitsConfig(), metrics, lambda *_: None), link.publish)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ingest.run())
+        group.create_task(link.run(ingest.put))
+        while not link.connected:  # noqa: ASYNC110 # nobody signals it
+            await asyncio.sleep(0.02)
+        say(b"ready")
+
+
+def make(spool: Spool, bundle: str, settings: Settings) -> None:
+    part = settings.bytes // settings.blobs
+    writer = BundleWriter(spool.prepare(bundle, settings.bytes + (1 << 20), settings.blobs + 16))
+    source = Path(settings.folder) / "part"
+    tensors = []
+    for number in range(settings.blobs):
+        source.write_bytes(Random(f"{bundle} {number}").randbytes(part))
+        tensors.append(StoredTensor(TensorSpec(f"t{number}", (part,), "uint8"), writer.add_file(source, "raw")))
+    source.unlink()
+    manifest = msgspec.structs.replace(PLAIN, bundle_id=bundle, device=DEVICE, created=stamp(), inputs=tuple(tensors))
+    writer.seal(manifest)
+    spool.commit(bundle)
+
+
+class Watch:
+    """Resident bytes and the loop's lag, looked at every few milliseconds while it is on."""
+
+    def __init__(self) -> None:
+        self.peak, self.lags = 0, [0.0]
+        self._stop = threading.Event()
+
+    @contextlib.asynccontextmanager
+    async def on(self):  # type: ignore[no-untyped-def]
+        thread = threading.Thread(target=self._memory)
+        thread.start()
+        task = asyncio.create_task(self._lag())
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            task.cancel()
+            await asyncio.to_thread(thread.join)
+
+    def _memory(self) -> None:
+        while not self._stop.wait(0.02):
+            self.peak = max(self.peak, resident())
+
+    async def _lag(self) -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            self.lags.append(time.monotonic() - began - 0.01)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.lags)[int(0.99 * (len(self.lags) - 1))]
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def board(settings: Settings) -> None:
+    """The agent's spool and link. The first connection is made, and idle, before a bundle is there."""
+    spool = Spool(Path(settings.folder) / "spool", SpoolLimits(max_mib=4096, headroom_mib=0, headroom_files=0))
+    hashing = Watch()
+    async with hashing.on():
+        for number in range(settings.bundles):
+            await asyncio.to_thread(make, spool, f"bundle-{os.getpid()}-{number}", settings)
+    say(b"ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    seconds, extra, lag = 0.0, 0, 0.0
+    for entry in spool.pending():
+        # One at a time: what is not its turn is not there yet.
+        spool.by_priority = lambda entry=entry: [e for e in spool.pending() if e.id == entry.id]  # type: ignore
+        uplink = Uplink(settings.link(), DEVICE, spool, int(time.monotonic() * 1000) % (1 << 30))
+        idle, watch = resident(), Watch()
+        task = asyncio.create_task(uplink.run())
+        async with watch.on():
+            began = time.monotonic()
+            while entry.id in {each.id for each in spool.pending()}:  # nobody signals it
+                await asyncio.sleep(0.002)
+                began = began if uplink.state.connections else time.monotonic()
+        seconds, extra, lag = seconds + time.monotonic() - began, max(extra, watch.peak - idle), max(lag, watch.p99)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    say(msgspec.json.encode(Sent(seconds, extra, lag, hashing.p99)))
+
+
+ROLES = {"subscriber": subscriber, "publisher": publisher, "collector": collector, "board": board}
+
+if __name__ == "__main__":
+    asyncio.run(ROLES[sys.argv[1]](msgspec.json.decode(sys.argv[2], type=Settings)))
