@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from tidegauge.detectors.defaults import TOLERANCE
+
 Fault = Literal["accelerator", "reference", "data", "camera", "undecided"]
 Severity = Literal["critical", "warning", "none"]
 
@@ -209,21 +211,36 @@ WITHIN = Verdict(
 )
 
 
+HARMLESS = Verdict(
+    "data",
+    "warning",
+    "The inputs have changed, and tensor errors are larger on them than on those of acceptance; the answers agree with "
+    "the reference's as they did then.",
+)
+
+
 def terms(found: Decomposition) -> dict[str, float]:
     """The terms by name, for an alarm's evidence."""
     return dict(zip(TERMS, (found.input_mix, found.device, found.unknown, found.unknown_share), strict=True))
 
 
-def resolve(verdict: Verdict, found: Decomposition | None, *, repeats: bool | None = None) -> Verdict:
+def resolve(
+    verdict: Verdict, found: Decomposition | None, *, repeats: bool | None = None, errors_only: bool = False
+) -> Verdict:
     """What replay and decomposition make of a paired alarm whose known answers are right: most of the change decides.
 
-    `repeats`: whether the device gave the same answer to the same input again; None where that is not known. Without a
+    `repeats`: whether the device gave the same answer to the same input again; None where that is not known.
+    `errors_only`: tensor errors have raised the alarm, and no detector of the product loss has. Without a
     decomposition, or where no term makes up half of a rise, the verdict stays as it is. So it does where the known
     answers, an invariant or saturation have decided.
     """
     if repeats is False and verdict in (UNREACHED, MIXED, RECALIBRATE, UNTESTED):
         return UNSTEADY
-    if verdict not in (UNREACHED, MIXED) or found is None or found.total <= 0:
+    if verdict not in (UNREACHED, MIXED) or found is None:
+        return verdict
+    if verdict == MIXED and errors_only and found.total <= TOLERANCE:
+        return HARMLESS
+    if found.total <= 0:
         return verdict
     if found.input_mix + found.unknown >= DECISIVE * found.total:
         return HARDER

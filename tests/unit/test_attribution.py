@@ -8,7 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegauge.attribution import REPLAYS, Bin, Observables, attribute, decompose, judge_replay
+from tidegauge.attribution import (
+    HARMLESS,
+    MIXED,
+    RECALIBRATE,
+    REPLAYS,
+    UNREACHED,
+    UNSTEADY,
+    Bin,
+    Decomposition,
+    Observables,
+    Verdict,
+    attribute,
+    decompose,
+    judge_replay,
+    resolve,
+)
 
 ANY = (False, True)
 
@@ -140,6 +155,27 @@ def test_the_terms_add_up_to_the_change(accepted: dict[str, Bin], now: dict[str,
         for part in (accepted, now)
     ]
     assert decompose(accepted, now).total == pytest.approx(means[1] - means[0], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rise", "errors_only", "repeats", "expected"),
+    [
+        (MIXED, 0.0, True, True, HARMLESS),
+        (MIXED, 0.019, True, None, HARMLESS),
+        (MIXED, 0.05, True, True, MIXED),
+        (MIXED, 0.0, False, True, MIXED),
+        (UNREACHED, 0.0, True, True, UNREACHED),
+        (RECALIBRATE, 0.0, True, True, RECALIBRATE),
+        (MIXED, 0.0, True, False, UNSTEADY),
+    ],
+    ids=["agrees", "within the tolerance", "loss has risen", "loss alarms", "same inputs", "saturated", "unsteady"],
+)
+def test_larger_tensor_errors_on_other_inputs_accuse_nobody_while_answers_agree(
+    verdict: Verdict, rise: float, errors_only: bool, repeats: bool | None, expected: Verdict
+) -> None:
+    found = Decomposition(0.0, rise, 0.0, 0.0)
+    assert resolve(verdict, found, repeats=repeats, errors_only=errors_only) == expected
+    assert resolve(MIXED, None, errors_only=True) == MIXED, "nothing is known of the loss"
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,13 @@ class Verdicts:
         """The verdict, and the decomposition's terms where the change of the loss was decomposed."""
         verdict = attribute(self._observables(suspects, golden, inputs))
         found = inputs.decomposition() if any(each.detector in STATISTICAL for each in suspects) else None
-        verdict = resolve(verdict, found, repeats=None if replay is None else replay != "not_reproducible")
+        names = {each.detector for each in suspects} | {each.detector for each in self._alarms.alarms}
+        verdict = resolve(
+            verdict,
+            found,
+            repeats=None if replay is None else replay != "not_reproducible",
+            errors_only=names & PAIRED == {NMSE},
+        )
         shares = {} if found is None else terms(found)
         for name in TERMS[:3]:
             if name in shares:

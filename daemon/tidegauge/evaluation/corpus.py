@@ -88,7 +88,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 #: A run of the enhancer takes thirty times as long as one of the classifier.
-FULL = {"enhancer": Sizes(2, 1, 1, 3, 2, 240), "classifier": Sizes(4, 2, 2, 4, 3, 240, 2)}
+FULL = {"enhancer": Sizes(2, 1, 1, 3, 2, 240, 2), "classifier": Sizes(4, 2, 2, 4, 3, 240, 4)}
 QUICK = {"enhancer": Sizes(1, 0, 0, 1, 0, 120, 0), "classifier": Sizes(1, 1, 1, 2, 1, 240)}
 
 

@@ -253,7 +253,8 @@ class Stack:
             )
         )
         if names & PAIRED and self._repeats():
-            verdict = resolve(verdict, self._watch.decomposition())
+            errors_only = self._latched & PAIRED == {"nmse"}
+            verdict = resolve(verdict, self._watch.decomposition(), errors_only=errors_only)
         return [verdict]
 
     def _repeats(self) -> bool:

@@ -186,6 +186,17 @@ def test_more_of_a_harder_light_is_data(judged: Judged) -> None:
     assert cause.evidence["input_mix"] > 0.9 * (cause.evidence["input_mix"] + abs(cause.evidence["device_change"]))
 
 
+def test_larger_tensor_errors_on_other_inputs_are_data_while_the_loss_is_as_it_was(judged: Judged) -> None:
+    judged.verdicts.suspect(Alarm("nmse", "nmse has been above its limit", {}))
+    judged.round(inputs(220, 0.01))
+    cause = judged.one().cause
+    assert (cause.verdict, cause.severity) == ("data", "warning")
+    assert "the answers agree" in cause.message
+    judged.verdicts.suspect(LOSS)
+    judged.round(inputs(100, 0.4))
+    assert judged.raised[1].cause.verdict == "accelerator"
+
+
 def test_an_alarm_waits_for_a_round_that_began_after_it(judged: Judged) -> None:
     before = monotonic()
     judged.verdicts.suspect(LOSS)
