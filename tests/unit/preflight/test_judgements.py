@@ -123,6 +123,14 @@ def test_room_for_the_spool(free: int, kind: str, status: str) -> None:
     assert state_folder.judge("/var", kind, free * MIB, 256 * MIB, 512 * MIB).status == status
 
 
+def test_a_spool_that_holds_not_one_bundle_fails() -> None:
+    found = state_folder.judge("/var", "ext4", 900 * MIB, 256 * MIB, 100 * MIB, 101 * MIB)
+    assert found.status == "failed"
+    assert "101 MiB" in found.found
+    assert "spool.max_mib" in found.cure
+    assert state_folder.judge("/var", "ext4", 900 * MIB, 256 * MIB, 100 * MIB, 100 * MIB).status == "ok"
+
+
 def test_the_agent_makes_its_state_folder_and_a_check_does_not(tmp_path: Path) -> None:
     wanted = tmp_path / "a" / "b"
     assert state_folder.nearest(wanted) == tmp_path

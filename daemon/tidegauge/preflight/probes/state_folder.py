@@ -7,9 +7,12 @@ import tempfile
 from pathlib import Path
 
 from tidegauge.board import free_bytes
-from tidegauge.preflight.context import Context
+from tidegauge.filesystem import REAL, measure
+from tidegauge.preflight import capture_size
+from tidegauge.preflight.context import Context, Settings
 from tidegauge.preflight.mounts import IN_MEMORY, kind_of
 from tidegauge.preflight.probe import Finding, Probe, failed, ok, warning
+from tidegauge.spool.limits import resolved
 
 MIB = 1 << 20
 
@@ -32,8 +35,33 @@ def run(context: Context) -> Finding:
         mounts = context.path("/proc/mounts").read_text(errors="replace")
     except OSError:
         mounts = ""
-    spool = settings.spool
-    return judge(str(folder), kind_of(settings.state, mounts), free_bytes(there), spool.headroom_bytes, spool.bytes)
+    spool, bundle = settings.spool, predicted_bundle(settings)
+    free = free_bytes(there)
+    quota = resolved(spool, bundle, free + held(folder / "spool"))
+    return judge(str(folder), kind_of(settings.state, mounts), free, spool.headroom_bytes, quota.bytes, bundle)
+
+
+def predicted_bundle(settings: Settings) -> int | None:
+    """Bytes of one bundle of the installed model, None where neither compile nor model tells."""
+    if not settings.capture:
+        return None
+    artifacts, model = Path(settings.profile.artifacts), Path(settings.profile.model)
+    try:
+        size = capture_size.of(artifacts, model, settings.debug_level)
+        if size is None:
+            return None
+        files = [model, *(path for path in artifacts.iterdir() if path.is_file())]
+        return size.bytes + sum(path.stat().st_size for path in files)
+    except OSError:
+        return None  # checks of their own say what is wrong with the files
+
+
+def held(spool: Path) -> int:
+    """Bytes that it takes already; 0 where there is none that can be read."""
+    try:
+        return measure(REAL, spool)[0]
+    except OSError:
+        return 0
 
 
 def nearest(folder: Path) -> Path:
@@ -43,13 +71,21 @@ def nearest(folder: Path) -> Path:
     return folder
 
 
-def judge(folder: str, kind: str, free: int, headroom: int, spool: int) -> Finding:
-    """`free`, `headroom` and `spool` in bytes: the spool may take `spool` and must leave `headroom`."""
+def judge(folder: str, kind: str, free: int, headroom: int, spool: int, bundle: int | None = None) -> Finding:
+    """`free`, `headroom` and `spool` in bytes: the spool may take `spool` and must leave `headroom`. `bundle`: of the
+    installed model, where that is known.
+    """
     told = f"{folder} ({kind}) has {free // MIB} MiB free"
     if free < headroom:
         return failed(
             f"{told}, less than the headroom of {headroom // MIB} MiB (key `spool.headroom_mib`)",
             "free space there, or lower the key: no bundle would be kept",
+        )
+    if bundle is not None and bundle > spool:
+        return failed(
+            f"{told}; a bundle of the installed model takes {-(-bundle // MIB)} MiB, and the spool may hold"
+            f" {spool // MIB} MiB: not one fits",
+            "free space there, or raise `spool.max_mib`, or lower `spool.headroom_mib`",
         )
     if kind in IN_MEMORY:
         return warning(
