@@ -6,6 +6,8 @@ by its public half, 64 hexadecimal digits: it is short enough to be compared by 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 import stat
@@ -15,12 +17,6 @@ from typing import Annotated, Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 from msgspec import Meta
 
 from tidegauge.errors import TidegaugeError
@@ -29,6 +25,8 @@ from tidegauge.files import sync_folder
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
 _WRITTEN = re.compile("[0-9a-f]{64}")
+#: PKCS #8 of an Ed25519 key (RFC 8410 §7) before its 32 bytes, as `create` and OpenSSL write it.
+_PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
 #: A private key's file is some 120 bytes.
 _MAX_FILE = 4096
 
@@ -94,6 +92,12 @@ def load(path: Path) -> FileKey:
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyUnusable(f"the key {path} may be read or written by others than its owner", f"chmod 600 {path}")
+    raw = _raw(data)
+    if raw is not None:
+        return FileKey(Ed25519PrivateKey.from_private_bytes(raw))
+    # Some 4 MiB, for any other way of writing one down: an agent with its own key never loads them.
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     try:
         key = load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -105,8 +109,22 @@ def load(path: Path) -> FileKey:
     return FileKey(key)
 
 
+def _raw(pem: bytes) -> bytes | None:
+    """The 32 bytes of a key that is written in the plainest way; None for whatever else the file holds."""
+    lines = pem.strip().splitlines()
+    if len(lines) != 3 or lines[0] != b"-----BEGIN PRIVATE KEY-----" or lines[2] != b"-----END PRIVATE KEY-----":
+        return None
+    try:
+        der = base64.b64decode(lines[1], validate=True)
+    except binascii.Error:
+        return None
+    return der[len(_PKCS8) :] if der.startswith(_PKCS8) and len(der) == len(_PKCS8) + 32 else None
+
+
 def create(path: Path) -> FileKey:
     """Make a key in a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
     key = Ed25519PrivateKey.generate()
     data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     beside = path.with_name(f".{path.name}.part")

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tidegauge import __version__, board
-from tidegauge.agent import orphans
+from tidegauge.agent import memory, orphans
 from tidegauge.agent.accepting import Accepting
 from tidegauge.agent.alarms import AlarmBook
 from tidegauge.agent.bundling import Identity, predicted_bytes
@@ -25,6 +25,7 @@ from tidegauge.agent.commands import Operator
 from tidegauge.agent.config import AgentConfig, Loaded
 from tidegauge.agent.control import ControlServer
 from tidegauge.agent.endings import Endings
+from tidegauge.agent.events import PhaseChanged
 from tidegauge.agent.file_watch import FileWatch
 from tidegauge.agent.golden import GoldenService
 from tidegauge.agent.health import Health
@@ -92,6 +93,8 @@ class Agent:
         self.store.update(session=self.store.state.session + 1)
         self.bus = Bus()
         self.metrics = AgentMetrics(profile.name)
+        self._phase = ""
+        self.bus.on(PhaseChanged, self._on_phase)
         self.spool = Spool(loaded.state / "spool", config.spool)
         socket = str(loaded.state / config.results.socket) if config.results.socket else ""
         self._results_socket = socket
@@ -211,6 +214,12 @@ class Agent:
         if config.link != self.reload.config.link:
             self.uplink.reconfigure(config.link)
             self.ticker.reconfigure(config.link.cert)
+
+    def _on_phase(self, event: PhaseChanged) -> None:
+        """What the start needed, or the end of an acceptance, is not needed for the months after it."""
+        if event.phase != self._phase:
+            self._phase = event.phase
+            memory.give_back()
 
     def ask_reload(self) -> None:
         """SIGHUP: read agent.toml now, and look whether model or artifacts have been replaced."""

@@ -137,6 +137,7 @@ class PipelineService:
         """Stop the worker in order and keep it down. Returns when its process is gone."""
         self._allowed.clear()
         self._pausing.set()
+        self._wake.set()
         await self._down.wait()
 
     def resume(self) -> None:
@@ -296,7 +297,8 @@ class PipelineService:
         while self._feed.sent or not self._pausing.is_set():
             if not await self._run_next(worker):
                 self._wake.clear()
-                await self._woken(worker)
+                if not self._pausing.is_set():  # it may have been set, and have woken, in the meantime
+                    await self._woken(worker)
         self._enter("paused", 0.0)
         self._metrics.restarts.labels(self._metrics.model, "capture").inc()
 
@@ -311,16 +313,12 @@ class PipelineService:
         self._enter("running", self._runtime.run_timeout)
 
     async def _woken(self, worker: Worker[PipelineEvent]) -> None:
-        """Wait for work, for a pause, or for the worker's unexpected end."""
-        tasks = [
-            asyncio.create_task(self._wake.wait()),
-            asyncio.create_task(self._pausing.wait()),
-            asyncio.create_task(worker.receive()),
-        ]
+        """Wait for work, for a pause (which wakes too), or for the worker's unexpected end."""
+        tasks = [asyncio.create_task(self._wake.wait()), asyncio.create_task(worker.receive())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[2].done():
-                tasks[2].result()  # raises WorkerEnded
+            if tasks[1].done():
+                tasks[1].result()  # raises WorkerEnded
                 raise WorkerEnded("failed", "the pipeline worker spoke without being asked")
         finally:
             for task in tasks:

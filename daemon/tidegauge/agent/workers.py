@@ -103,8 +103,11 @@ class Worker(Generic[In]):
     async def receive(self, timeout: float | None = None) -> tuple[In, int | None]:
         """The next message. Raises WorkerEnded when it says it failed, when it has gone, or after `timeout` seconds."""
         try:
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 message, fd = await self._channel.receive()
+            else:
+                async with asyncio.timeout(timeout):
+                    message, fd = await self._channel.receive()
         except TimeoutError as error:
             raise WorkerEnded("hung", f"the {self.name} worker gave no answer in {timeout:g} s") from error
         except ChannelClosed as error:

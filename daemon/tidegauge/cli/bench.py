@@ -34,3 +34,25 @@ def _overhead(
     """
     size = Size(5, 40, device_ms / 1000) if quick else Size(rounds, frames, device_ms / 1000)
     finish(costs.evaluate(size, quick, progress), json_file, tables)
+
+
+@command.command("budget")
+@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@click.option("--markdown", "tables", type=_FILE, help="Write the tables here.")
+@click.option("--quick", is_flag=True, help="A quarter of a minute a phase instead of a whole one.")
+def _budget(json_file: Path | None, tables: Path | None, quick: bool) -> None:
+    """Memory, CPU, start-up, wake-ups, threads and bytes written, of each process of an agent on the virtual board."""
+    from tidegauge.evaluation import budget  # starts the virtual board: heavy
+
+    finish(budget.evaluate(quick, progress), json_file, tables)
+
+
+@command.command("soak")
+@click.option("--minutes", type=click.FloatRange(0.1), default=60.0, show_default=True)
+@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@click.option("--markdown", "tables", type=_FILE, help="Write the tables here.")
+def _soak(minutes: float, json_file: Path | None, tables: Path | None) -> None:
+    """An agent through 10,000 state changes, 1,000 reconnects and 500 replaced workers an hour: nothing may grow."""
+    from tidegauge.evaluation import soak  # starts the virtual board: heavy
+
+    finish(soak.evaluate(minutes, progress), json_file, tables)

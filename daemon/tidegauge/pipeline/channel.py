@@ -23,6 +23,10 @@ from tidegauge.errors import TidegaugeError
 MAX_MESSAGE = 128 * 1024
 FD_ENVIRONMENT = "TIDEGAUGE_CHANNEL_FD"
 
+#: As numbers: the flags of the module are enumerations, whose arithmetic costs more than the call, twice a frame.
+_CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_RIGHTS = (int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS))
+
 In = TypeVar("In")
 
 
@@ -45,7 +49,7 @@ def _send(sock: socket.socket, message: msgspec.Struct, fd: int | None) -> None:
 def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int | None]:
     """One packet; empty at the end. Descriptors beyond the one that is expected are closed, not leaked."""
     size = array.array("i").itemsize
-    flags |= socket.MSG_CMSG_CLOEXEC
+    flags |= _CLOEXEC
     try:
         data, ancillary, received, _ = sock.recvmsg(MAX_MESSAGE + 1, socket.CMSG_LEN(size), flags)
     except ConnectionResetError:
@@ -53,12 +57,12 @@ def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int | None]:
         data, ancillary, received, _ = sock.recvmsg(MAX_MESSAGE + 1, socket.CMSG_LEN(size), flags)
     fds = array.array("i")
     for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+        if (level, kind) == _RIGHTS:
             fds.frombytes(payload[: len(payload) - len(payload) % size])
     for extra in fds[1:]:
         os.close(extra)
     fd = fds[0] if fds else None
-    if received & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    if received & _CUT:
         _discard(fd)
         raise BadMessage("a message was longer than agreed, or came with more than one descriptor")
     return data, fd
@@ -155,6 +159,7 @@ class AgentChannel(Generic[In]):
         self._decoder: msgspec.msgpack.Decoder[In] = msgspec.msgpack.Decoder(accepts)
         self._sending = asyncio.Lock()  # an event loop has one writer callback a socket: two tasks would lose one
         self._waiting: dict[bool, asyncio.Future[None]] = {}
+        self._at_once = True
 
     async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Raises ChannelClosed when the worker has gone."""
@@ -171,12 +176,15 @@ class AgentChannel(Generic[In]):
 
     async def receive(self) -> tuple[In, int | None]:
         """The next message and its descriptor, which is the caller's to close. Raises ChannelClosed or BadMessage."""
-        await asyncio.sleep(0)  # a worker that always has something to say must not starve the other tasks
+        if self._at_once:
+            await asyncio.sleep(0)  # a worker that always has something to say must not starve the other tasks
+        self._at_once = True
         while True:
             self._open()
             try:
                 data, fd = _receive(self._sock)
             except BlockingIOError:
+                self._at_once = False
                 await self._ready(write=False)
                 continue
             except ConnectionResetError as error:

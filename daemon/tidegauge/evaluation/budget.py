@@ -1,0 +1,220 @@
+"""What the agent costs a board, on this machine: each figure beside its goal (`tidegauge bench budget`).
+
+The processes are the product's own, on the virtual board with the smallest model, so the workers' figures hold what the
+runtime's own libraries take but no model to speak of. CPU time of imports is counted, not wall time: it doesn't depend
+on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation.process_costs import Costs, costs
+from tidegauge.evaluation.small_board import INFERENCES, MODEL, SmallBoard, metrics, wait_for
+
+MIB = 1 << 20
+DAY = 86400.0
+#: Goals. Milliseconds, seconds, MiB, percent of one core, MiB a day.
+CLI_GOAL, WORKER_GOAL, RESIDENT_GOAL, CPU_GOAL, WRITTEN_GOAL = 150.0, 2.0, 60.0, 1.0, 20.0
+START_GOAL = 30.0
+#: Samples and golden rounds of a day at the defaults (`shadow.gap_mean`, `golden.interval`).
+SAMPLES_A_DAY, ROUNDS_A_DAY = DAY / 60.0, DAY / 900.0
+FRAMES_A_SECOND = 10.0
+#: Seconds of each phase; how often an import is repeated, the best counts.
+PHASE, QUICK_PHASE, REPEATS = 60.0, 15.0, 5
+#: Seconds after the first device run until the agent knows how long one takes, and has written it down.
+SETTLE = 20.0
+START_SECONDS = 300.0
+WORKERS = ("camera", "pipeline", "shadow")
+OK = f'tidegauge_shadow_samples_total{{model="{MODEL}",result="ok"}}'
+ROUNDS = f'tidegauge_known_answer_checks_total{{model="{MODEL}",result="ok",side="device"}}'
+
+ACCEPTED = f'tidegauge_acceptance_progress_ratio{{model="{MODEL}"}}'
+ACCEPTANCE_SECONDS = 600.0
+
+Progress = Callable[[str], None]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """All processes of one agent at one moment, and what it had done by then."""
+
+    at: float
+    processes: dict[str, Costs]
+    samples: float
+    golden: float
+
+    @property
+    def written(self) -> int:
+        return sum(each.written for each in self.processes.values())
+
+
+def evaluate(quick: bool, progress: Progress) -> Report:
+    """Raises TimeoutError where the agent doesn't start."""
+    seconds = QUICK_PHASE if quick else PHASE
+    figures = imports(progress)
+    with tempfile.TemporaryDirectory(prefix="tidegauge-budget-") as folder:
+        board = SmallBoard(Path(folder))
+        board.build()
+        progress(f"idle: frames at {FRAMES_A_SECOND:g} a second, no samples, {seconds:g} s")
+        with _agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, started):
+            figures += started
+            idle, still = _phase(pid, url, seconds)
+        progress(f"sampling: {seconds:g} s")
+        with _agent(board, {"gap_mean": 1.0, "gap_floor": 0.2, "cpu_share": 1.0}) as (pid, url, _):
+            # Acceptance first: what is written in steady state is another matter.
+            wait_for(
+                lambda: metrics(url)[f'tidegauge_acceptance_progress_ratio{{model="{MODEL}"}}'] == 1, 600, "reference"
+            )
+            before, after = _phase(pid, url, seconds)
+    return Report(0, quick, figures + _figures(idle, still, before, after), [])
+
+
+# ---- imports ----
+
+
+def imports(progress: Progress) -> list[Figure]:
+    """CPU time until the command line can answer, and until a worker waits for its orders."""
+    progress("imports")
+    group = "start"
+    cli = _import_seconds("tidegauge.cli")
+    figures = [Figure(group, "command line: import", 1000 * cli, "ms", CLI_GOAL, "<=", "CPU time, best of 5")]
+    for worker, module in (
+        ("camera", "camera.worker"),
+        ("pipeline", "pipeline.worker"),
+        ("shadow", "shadow.worker"),
+        ("trace", "pipeline.trace_worker"),
+    ):
+        seconds = _import_seconds(f"tidegauge.{module}")
+        figures.append(Figure(group, f"{worker} worker: ready for its model", seconds, "s", WORKER_GOAL, "<="))
+    return figures
+
+
+def _import_seconds(module: str) -> float:
+    """CPU seconds of a new interpreter that imports the module, its own start included."""
+    code = f"import time, {module}; print(time.process_time())"
+    runs = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=START_SECONDS)
+        for _ in range(REPEATS)
+    )
+    return min(float(each.stdout) for each in runs)
+
+
+# ---- a running agent ----
+
+
+@contextmanager
+def _agent(board: SmallBoard, shadow: Mapping[str, Any]) -> Iterator[tuple[int, str, list[Figure]]]:
+    config = board.configure(
+        camera={"frames_per_second": FRAMES_A_SECOND},
+        shadow=shadow,
+        acceptance={"samples": 20},
+        contexts={"samples": 16},
+        golden={"interval": 20.0},
+    )
+    began = time.monotonic()
+    with board.agent(config) as agent:
+        url = board.url(agent)
+        up = time.monotonic() - began
+        wait_for(lambda: metrics(url)[INFERENCES] > 0, START_SECONDS, "device run")
+        first = time.monotonic() - began
+        wait_for(lambda: len(_seen(agent.pid, url).processes) == 1 + len(WORKERS), START_SECONDS, "workers")
+        time.sleep(SETTLE)  # the start's own work is none of the steady state's
+        yield (
+            agent.pid,
+            url,
+            [
+                Figure("start", "agent: metrics are served after", up, "s", START_GOAL, "<=", "wall time"),
+                Figure("start", "agent: first device run after", first, "s", note="wall time"),
+            ],
+        )
+
+
+def _phase(pid: int, url: str, seconds: float) -> tuple[Seen, Seen]:
+    first = _seen(pid, url)
+    time.sleep(seconds)
+    return first, _seen(pid, url)
+
+
+def _seen(pid: int, url: str) -> Seen:
+    page = metrics(url)
+    found = {"agent": costs(pid)}
+    for child in _children(pid):
+        command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+        for worker in WORKERS:
+            if f"tidegauge.{worker}.worker" in command:
+                found[worker] = costs(child)
+    return Seen(time.monotonic(), found, page[OK], page[ROUNDS])
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+# ---- the figures ----
+
+
+def _figures(idle: Seen, still: Seen, before: Seen, after: Seen) -> list[Figure]:
+    figures: list[Figure] = []
+    for name, process in after.processes.items():
+        goal = RESIDENT_GOAL if name == "agent" else None
+        figures += [
+            Figure("memory", f"{name}: resident", process.resident / MIB, "MiB", goal, "<="),
+            Figure("memory", f"{name}: peak", process.peak / MIB, "MiB"),
+        ]
+    for words, one, other in (("idle", idle, still), ("sampling", before, after)):
+        seconds = other.at - one.at
+        note = "" if words == "idle" else f"{(other.samples - one.samples) / seconds:.2g} samples a second"
+        for name, process in other.processes.items():
+            share = 100 * (process.cpu - one.processes[name].cpu) / seconds
+            goal = CPU_GOAL if name == "agent" and words == "idle" else None
+            figures.append(Figure("CPU, share of one core", f"{name}, {words}", share, "%", goal, "<=", note))
+        agent, earlier = other.processes["agent"], one.processes["agent"]
+        woken = (agent.wakeups - earlier.wakeups) / seconds
+        figures.append(Figure("wake-ups and threads", f"agent, {words}: wake-ups a second", woken, "/s", note=note))
+    figures.append(_agent_at_defaults(idle, still, before, after))
+    figures += [
+        Figure("wake-ups and threads", f"{name}: threads", process.threads, "")
+        for name, process in after.processes.items()
+    ]
+    return figures + _written(idle, still, before, after)
+
+
+def _agent_at_defaults(idle: Seen, still: Seen, before: Seen, after: Seen) -> Figure:
+    """CPU of the agent at a sample a minute: idle's, and what each sample has cost beyond it."""
+    rest = _cpu(idle, still)
+    extra = _cpu(before, after) - rest
+    samples = max(1.0, after.samples - before.samples) / (after.at - before.at)
+    share = 100 * (rest + max(0.0, extra) / samples * SAMPLES_A_DAY / DAY)
+    note = "idle, and the cost of a sample at one a minute"
+    return Figure("CPU, share of one core", "agent, at the default gap", share, "%", CPU_GOAL, "<=", note)
+
+
+def _cpu(one: Seen, other: Seen) -> float:
+    return (other.processes["agent"].cpu - one.processes["agent"].cpu) / (other.at - one.at)
+
+
+def _written(idle: Seen, still: Seen, before: Seen, after: Seen) -> list[Figure]:
+    """Bytes that reached the block layer; a journal of the file system itself is not in them."""
+    group = "bytes written, all processes"
+    rest = (still.written - idle.written) / (still.at - idle.at)
+    samples = max(1.0, after.samples - before.samples)
+    beyond = max(0.0, after.written - before.written - rest * (after.at - before.at))
+    # Golden rounds are in both phases, at one in 20 s; a day at the defaults has fewer.
+    day = rest * DAY + beyond / samples * SAMPLES_A_DAY
+    return [
+        Figure(group, "idle, a day of it", rest * DAY / MIB, "MiB"),
+        Figure(group, "a sample", beyond / samples / 1024, "KiB", note=f"{samples:.0f} samples"),
+        Figure(group, "a day at a sample a minute", day / MIB, "MiB", WRITTEN_GOAL, "<="),
+    ]

@@ -1,0 +1,75 @@
+"""What a process costs, read from the kernel; and what counts as growth."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tidegauge.evaluation import budget
+from tidegauge.evaluation.budget import imports
+from tidegauge.evaluation.process_costs import costs
+from tidegauge.evaluation.soak import growth
+
+MIB = 1 << 20
+
+
+def test_what_a_process_takes_is_seen(tmp_path: Path) -> None:
+    before = costs(os.getpid())
+    go, memory = threading.Event(), bytearray(b"\x01") * (64 * MIB)
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    fd = os.memfd_create("tidegauge-test")
+    os.ftruncate(fd, MIB)
+    with mmap.mmap(fd, MIB), (tmp_path / "file").open("wb") as file:
+        file.write(os.urandom(4 * MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        after = costs(os.getpid())
+    go.set()
+    thread.join()
+    os.close(fd)
+    assert after.resident - before.resident > 50 * MIB
+    assert after.peak >= after.resident - MIB
+    assert after.threads == before.threads + 1
+    assert after.descriptors == before.descriptors + 3, "the memory file, the mapping's own of it, the file"
+    assert after.shared == before.shared + 1
+    assert after.cpu >= before.cpu
+    assert after.wakeups >= before.wakeups
+    assert after.written >= before.written
+    del memory
+
+
+def test_another_process_is_read_too_and_one_that_is_gone_is_an_error() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert costs(process.pid).threads == 1
+    process.communicate(b"\n", timeout=60)
+    with pytest.raises(OSError):
+        costs(process.pid)
+
+
+def test_growth_is_a_trend_not_a_peak() -> None:
+    flat = [30.0, 40.0] + [50.0, 51.0, 49.0, 70.0, 50.0, 50.0, 51.0, 49.0] * 2
+    assert abs(growth(flat)) <= 1
+    assert growth([50.0 + n for n in range(30)]) > 10
+    assert growth([1.0] * 6) == 0
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    """What it takes is a figure of `make budget`; what it loads is certain."""
+    heavy = "numpy", "rich", "onnx", "onnxruntime", "cv2", "asyncio", "prometheus_client", "aiomqtt", "litestar"
+    code = f"import sys, tidegauge.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_import_is_a_figure_with_a_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "REPEATS", 1)
+    figures = imports(lambda text: None)
+    assert [figure.goal for figure in figures] == [150.0, 2.0, 2.0, 2.0, 2.0]
+    assert all(figure.value > 0 for figure in figures)
