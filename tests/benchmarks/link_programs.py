@@ -152,15 +152,20 @@ async def collector(settings: Settings) -> None:
         say(b"ready")
 
 
-def make(spool: Spool, bundle: str, settings: Settings) -> None:
-    part = settings.bytes // settings.blobs
+def sources(settings: Settings) -> list[Path]:
+    """Random files, as a capture has left its traces."""
+    paths = [Path(settings.folder) / f"part-{number}" for number in range(settings.blobs)]
+    for path in paths:
+        path.write_bytes(os.urandom(settings.bytes // settings.blobs))
+    return paths
+
+
+def make(spool: Spool, bundle: str, settings: Settings, parts: list[Path]) -> None:
     writer = BundleWriter(spool.prepare(bundle, settings.bytes + (1 << 20), settings.blobs + 16))
-    source = Path(settings.folder) / "part"
     tensors = []
-    for number in range(settings.blobs):
-        source.write_bytes(Random(f"{bundle} {number}").randbytes(part))
-        tensors.append(StoredTensor(TensorSpec(f"t{number}", (part,), "uint8"), writer.add_file(source, "raw")))
-    source.unlink()
+    for number, path in enumerate(parts):
+        blob = writer.add_file(path, "raw")
+        tensors.append(StoredTensor(TensorSpec(f"t{number}", (blob.size,), "uint8"), blob))
     manifest = msgspec.structs.replace(PLAIN, bundle_id=bundle, device=DEVICE, created=stamp(), inputs=tuple(tensors))
     writer.seal(manifest)
     spool.commit(bundle)
@@ -175,6 +180,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def on(self):  # type: ignore[no-untyped-def]
+        self._stop.clear()
         thread = threading.Thread(target=self._memory)
         thread.start()
         task = asyncio.create_task(self._lag())
@@ -209,9 +215,10 @@ async def board(settings: Settings) -> None:
     """The agent's spool and link. The first connection is made, and idle, before a bundle is there."""
     spool = Spool(Path(settings.folder) / "spool", SpoolLimits(max_mib=4096, headroom_mib=0, headroom_files=0))
     hashing = Watch()
-    async with hashing.on():
-        for number in range(settings.bundles):
-            await asyncio.to_thread(make, spool, f"bundle-{os.getpid()}-{number}", settings)
+    for number in range(settings.bundles):
+        parts = await asyncio.to_thread(sources, settings)
+        async with hashing.on():
+            await asyncio.to_thread(make, spool, f"bundle-{os.getpid()}-{number}", settings, parts)
     say(b"ready")
     await asyncio.to_thread(sys.stdin.readline)
     seconds, extra, lag = 0.0, 0, 0.0
