@@ -56,16 +56,18 @@ class BlobStore:
         """The shared store, None for a folder."""
         return self._store if isinstance(self._store, S3Store) else None
 
-    def put(self, sha256: str, source: Path) -> int:
-        """Keep a file's bytes under their hash and return their number.
+    def put(self, sha256: str, source: Path, settled: bool = False) -> int:
+        """Keep a file's bytes under their hash and return their number. `settled`: the caller has just hashed `source`
+        and nobody writes to it any more, so that a folder may take it as it is, without a copy.
 
         Raises BlobMismatch where the bytes have another hash, OSError where they can't be written.
         """
-        key, found = self._key(sha256), hash_of(source)
+        key = self._key(sha256)
+        found = sha256 if settled else hash_of(source)
         if found != sha256:
             raise BlobMismatch(f"the bytes received as {sha256} have the hash {found}", "send the file again")
         size = source.stat().st_size
-        if not self._whole(sha256, size):
+        if not self._whole(sha256, size) and not (settled and self._linked(sha256, source)):
             with faults(key):
                 self._store.put(key, source)
         if self._folder is not None:
@@ -73,6 +75,21 @@ class BlobStore:
                 os.fsync(stored.fileno())  # obstore never does
             sync_folder(self._folder)
         return size
+
+    def _linked(self, sha256: str, source: Path) -> bool:
+        """A second name for the file, in the place of a blob without its bytes. False where there can be none."""
+        if self._folder is None:
+            return False
+        beside = self._folder / f"{sha256}#link"  # `clean` knows it by the sign
+        try:
+            beside.unlink(missing_ok=True)
+            os.link(source, beside)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                raise
+            return False
+        beside.rename(self.path(sha256))
+        return True
 
     def _whole(self, sha256: str, size: int) -> bool:
         """Whether the blob is there already. A power cut may leave a name in a folder without its bytes."""

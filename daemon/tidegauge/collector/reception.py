@@ -261,7 +261,7 @@ class Reception:
         if manifest:
             shelf.trust.check(content, admit(content, shelf.limits.manifest_bytes, self.device))
         shelf.store.reprieve(self.file_id)
-        shelf.blobs.put(self.file_id, path)
+        shelf.blobs.put(self.file_id, path, settled=True)
         if manifest:
             self._take_in(content)
         else:
