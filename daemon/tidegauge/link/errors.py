@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegauge.errors import TidegaugeError
+from tidegauge.link.config import LinkConfig
 
 
 class LinkError(TidegaugeError):
@@ -54,7 +55,7 @@ class LinkSilent(LinkLost):
 
 
 class TakenOver(LinkLost):
-    """Another client has connected with this client id (told under MQTT 5; under 3.1.1 it looks like a lost link)."""
+    """Another client has connected with this client id, as the broker says (MQTT 5), or as it looks (`rival`)."""
 
     kind = "taken_over"
 
@@ -73,6 +74,15 @@ class PublishRefused(LinkError):
 
 #: Every kind.
 KINDS = ("unreachable", "certificate", "refused", "acl", "lost", "silent", "taken_over")
+
+
+def rival(config: LinkConfig) -> TakenOver:
+    """For connections that are cut off again and again, and nobody says why."""
+    return TakenOver(
+        f"the broker {config.host}:{config.port} cuts this client off soon after each connection, as it does where "
+        "another one has the same name",
+        "give each board a name of its own (key `device`), and look for a copy of its disk; see the broker's log",
+    )
 
 
 def first_of(group: BaseExceptionGroup[LinkError]) -> LinkError:

@@ -54,6 +54,8 @@ class Governor:
             day = _day(wall())
             ahead = min(max(AHEAD, size - self._entered), self._budget.left(day))
             if self._entered + ahead < size or not self._budget.spend(ahead, day):
+                self._budget.spend(self._budget.left(day), day)  # what is left is no chunk: the day is over
+                self._entered = 0
                 return False
             self._entered += ahead
             self._write()

@@ -6,6 +6,8 @@ from random import Random
 
 #: A connection that lasted this long starts the back-off anew, seconds.
 STEADY = 30.0
+#: So many connections in a row that stood for less, and were cut off with nothing under way, are somebody else's doing.
+CUT_OFF = 3
 
 
 class Reconnect:
@@ -17,11 +19,17 @@ class Reconnect:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._failures = 0
+        self._failures = self._cut_off = 0
         self._stood = True
 
-    def ended(self, seconds: float) -> None:
-        """A try is over, after so many seconds."""
+    @property
+    def rivalled(self) -> bool:
+        """Whether another client seems to take this one's place again and again. Few brokers say so (MQTT 5)."""
+        return self._cut_off >= CUT_OFF
+
+    def ended(self, seconds: float, *, cut_off: bool = False) -> None:
+        """A try is over, after so many seconds. `cut_off`: it had connected, and nothing was under way."""
+        self._cut_off = self._cut_off + 1 if cut_off and seconds <= STEADY else 0
         self._stood = seconds > STEADY
         self._failures = 0 if self._stood else self._failures + 1
 

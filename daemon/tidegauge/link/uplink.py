@@ -23,7 +23,7 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.link.command_wire import ANSWER, command_topic
 from tidegauge.link.commands import chunk_topic, response_topic
 from tidegauge.link.config import LinkConfig
-from tidegauge.link.errors import LinkError, PublishRefused, SubscribeRefused, first_of
+from tidegauge.link.errors import LinkError, LinkLost, PublishRefused, SubscribeRefused, first_of, rival
 from tidegauge.link.governor import Governor
 from tidegauge.link.mqtt import Connection, Will, connect
 from tidegauge.link.outbox import Outbox, UplinkState
@@ -78,7 +78,7 @@ class Uplink:
         self._account, self._governor = account, Governor(config, account)
         self._holds_at = self._paced_until = 0.0
         self._rng = Random()
-        self._reconnect = Reconnect(self._rng)
+        self._reconnect, self._cut_off = Reconnect(self._rng), False
         self._session = session * RUN
         limits = SenderLimits(config.chunk_bytes, config.window_chunks, config.answer_timeout)
         self._sender = Sender(device, limits, self._rng)
@@ -161,8 +161,8 @@ class Uplink:
                 await self._connection()
             except* LinkError as group:
                 error = first_of(group)
-                self.state.fails(error, self._log)
-            self._reconnect.ended(monotonic() - began)
+                self._reconnect.ended(monotonic() - began, cut_off=self._cut_off and isinstance(error, LinkLost))
+                self.state.fails(rival(config) if self._reconnect.rivalled else error, self._log)
 
     async def _connection(self) -> None:
         self._session += 1
@@ -174,6 +174,7 @@ class Uplink:
                 await self._farewell(connection)
                 raise
             finally:
+                self._cut_off = self.state.heard is not None and not self._packets and not self._actions
                 self.state.heard = None
                 self._outbox.disconnected()
                 self._sender.disconnected()
