@@ -8,7 +8,7 @@ from tidegauge.evaluation import soak
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_nothing_grows_in_a_short_soak() -> None:
     said: list[str] = []
     report = soak.evaluate(0.4, said.append)
