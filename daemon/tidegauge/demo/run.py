@@ -123,6 +123,7 @@ class Demo:
             stack.push_async_callback(_cancelled, self._watching)
             await self._start_agent(stack, port)
             self._show.say("set-up", f"{name}, collector and agent are running; logs in {places.logs}")
+            self._show.say("set-up", f"tidegauge device status {DEVICE} --config {places.operator / 'operator.toml'}")
             try:
                 yield watch
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tidegauge import signing
 from tidegauge.profile import Output, Preprocess, Profile
 
 DEVICE = "demo-board"
@@ -68,8 +69,21 @@ class Places(msgspec.Struct, frozen=True):
         return self.root / "collector"
 
     @property
+    def operator(self) -> Path:
+        """Of who commands the board: its key, and `operator.toml` for `tidegauge device`."""
+        return self.root / "operator"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+
+def operator_key(places: Places, broker_port: int) -> str:
+    """The public half of the demo's own operator key, made with its `operator.toml` where there is none."""
+    file = places.operator / "operator.key"
+    key = signing.load(file) if file.exists() else signing.create(file)
+    write_toml(places.operator / "operator.toml", {"link": {"host": "127.0.0.1", "port": broker_port}})
+    return key.public
 
 
 def agent_settings(
@@ -106,7 +120,8 @@ def agent_settings(
         },
         "results": {"socket": "results.socket"},
         "metrics": {"port": 0},
-        "link": {"host": "127.0.0.1", "port": broker_port, "backoff_most": 5.0},
+        "commands": {"operators": [operator_key(places, broker_port)]},
+        "link": {"host": "127.0.0.1", "port": broker_port, "backoff_most": 5.0, "connect_jitter": 0.0},
     }
 
 
