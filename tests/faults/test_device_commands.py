@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from faults.small_board import SmallBoard, metrics, wait_for
 from integration.link_peer import Mosquitto
-from tidegauge.bundles.reader import read_manifest
+from tidegauge.bundles.manifest import blobs_of
+from tidegauge.bundles.reader import read_blob, read_manifest
 from tidegauge.bundles.signature import check
 from tidegauge.demo.settings import write_toml
 
 DEVICE = "small"
+PASSWORD = "canary-in-the-coal-mine"
 
 
 @pytest.fixture
@@ -34,10 +38,14 @@ def test_every_command_over_the_broker(tmp_path: Path, board: SmallBoard) -> Non
     public = made.stdout.strip()
     link = {"host": "127.0.0.1", "port": broker.port, "backoff_first": 0.2, "backoff_most": 1.0, "connect_jitter": 0.0}
     write_toml(person / "operator.toml", {"link": link})
+    password = board.folder / "password"
+    password.write_text(f"{PASSWORD}\n")
+    password.chmod(0o600)
+    login = {"username": DEVICE, "password_file": str(password)}
     config = board.configure(
         shadow={"gap_mean": 0.1, "gap_floor": 0.02},
         acceptance={"samples": 20, "max_loss": 0.5},
-        link=link,
+        link={**link, **login},
         commands={"operators": [public]},
     )
 
@@ -83,6 +91,11 @@ def test_every_command_over_the_broker(tmp_path: Path, board: SmallBoard) -> Non
 
             key = board.tidegauge("keys", "device").stdout.strip()
             assert check((folder / "manifest.json").read_bytes(), read_manifest(folder)) == key
+            page, status = urllib.request.urlopen(url, timeout=30).read(), board.tidegauge("status", "--json").stdout
+            seen = {"metrics": page, "status": status.encode(), "processes": processes(), **files(board.folder, folder)}
+            for secret in (PASSWORD, body(board.state / "device.key"), body(person / "operator.key")):
+                assert [name for name, data in seen.items() if secret.encode() in data] == [], secret[:8]
+            assert any(key.encode() in data for data in seen.values()), "what is public is found by this search"
 
         gone = device("alarm-clear", DEVICE, "--timeout", "3", code=5)
         assert "is not connected (stopped)" in gone.stderr
@@ -102,6 +115,29 @@ def test_every_command_over_the_broker(tmp_path: Path, board: SmallBoard) -> Non
     ]
     assert all("over the broker" in entry["who"] for entry in audit)
     assert "Traceback" not in board.log()
+
+
+def body(key: Path) -> str:
+    """The secret of a PEM file."""
+    return key.read_text().splitlines()[1]
+
+
+def processes() -> bytes:
+    """Command lines and environments of everything that runs."""
+    found = []
+    for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes())
+    return b"\n".join(found)
+
+
+def files(root: Path, bundle: Path) -> dict[str, bytes]:
+    """All that the board has written, but its secrets themselves; the blobs of a bundle also as they were."""
+    own = {"device.key", "password"}
+    found = {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name not in own}
+    for blob in blobs_of(read_manifest(bundle)).values():
+        found[blob.sha256] = read_blob(bundle, blob, 1 << 28)
+    return found
 
 
 def device_with_another_key(board: SmallBoard, person: Path) -> subprocess.CompletedProcess[str]:
