@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from board import outages
 from board.tree import Tree, bundle, copied, wait_for
 from tidegauge.demo.broker import free_port
 from tidegauge.demo.settings import PHOTOS
@@ -166,7 +167,7 @@ class BoardTest:
             self.figure(group, f"{worker} worker: device runs again after", seconds, "s", 30)
             self.holds(group, f"{worker} worker: the agent itself is not restarted", self.restarts() == before)
         before = self.restarts()
-        self._signal("KILL", int(self.tree.unit("MainPID")))
+        self.signal("KILL", int(self.tree.unit("MainPID")))
         began = time.monotonic()
         wait_for(lambda: self.restarts() == before + 1 and self.active(), 60, "restarted agent")
         self.runs_more(60, "device run")
@@ -174,14 +175,14 @@ class BoardTest:
 
     def _kill(self, worker: str) -> None:
         """Kill a worker and wait for the next."""
-        pid = self._worker(worker)
-        self._signal("KILL", pid)
-        wait_for(lambda: self._worker(worker) not in (0, pid), 60, f"new {worker} worker")
+        pid = self.worker(worker)
+        self.signal("KILL", pid)
+        wait_for(lambda: self.worker(worker) not in (0, pid), 60, f"new {worker} worker")
 
-    def _signal(self, name: str, pid: int) -> None:
+    def signal(self, name: str, pid: int) -> None:
         self.tree.run("sh", "-c", f"kill -{name} {pid}")  # the shell's own: a minimal tree has no other
 
-    def _worker(self, name: str) -> int:
+    def worker(self, name: str) -> int:
         """Process id of a worker inside of the tree, 0 for none."""
         module = {"pipeline": "tidegauge.pipeline", "camera": "tidegauge.camera", "shadow": "tidegauge.shadow"}[name]
         listing = self.tree.run(
@@ -194,7 +195,7 @@ class BoardTest:
         group = "watchdog"
         before = self.restarts()
         began = time.monotonic()
-        self._signal("STOP", int(self.tree.unit("MainPID")))
+        self.signal("STOP", int(self.tree.unit("MainPID")))
         wait_for(lambda: self.restarts() == before + 1 and self.active(), 90, "restart by the watchdog")
         self.figure(group, "blocked agent is running again after (watchdog of 6 s)", time.monotonic() - began, "s", 30)
         self.runs_more(60, "device run")
@@ -202,7 +203,7 @@ class BoardTest:
     def accelerator_hangs(self) -> None:
         group = "accelerator hangs"
         before = self.restarts()
-        self._virtual("inject", "--fail", "hang_in_run")
+        self.virtual("inject", "--fail", "hang_in_run")
         began = time.monotonic()
         hung = 'tidegauge_accelerator_restarts_total{model="tiny",reason="hung"}'
         wait_for(lambda: self.metric(hung) > 0, 60, "hang in the metrics")
@@ -213,8 +214,8 @@ class BoardTest:
             time.sleep(0.5)
         self.holds(group, f"in {time_of_ladder:g} s of it no restart of the unit", self.restarts() == before)
         self.holds(group, "metrics are still served", bool(self.page()))
-        self._virtual("inject")
-        self._virtual("reboot")
+        self.virtual("inject")
+        self.virtual("reboot")
         began = time.monotonic()
         self.command("alarm", "clear", "--state", "/var/lib/tidegauge")
         self.runs_more(90, "device run after the cure")
@@ -222,7 +223,7 @@ class BoardTest:
             group, "after the cure and `alarm clear` the device runs again within", time.monotonic() - began, "s", 90
         )
 
-    def _virtual(self, *arguments: str) -> None:
+    def virtual(self, *arguments: str) -> None:
         self.tree.run(
             "env", "TIDEGAUGE_VIRTUALBOARD=/srv/board/vb", "/usr/local/bin/tidegauge", "virtualboard", *arguments
         )
@@ -365,17 +366,19 @@ STEPS = (
     "disk_full",
     "upgraded",
     "power_cut",
+    *outages.STEPS,
     "removed",
 )
+#: Those of a test: the others take a minute and more each, and have the fault tests beside them.
+QUICK_STEPS = tuple(step for step in STEPS if step not in ("outage", "cut_in_upload"))
 
 
 def tools_missing() -> str:
     """What this machine lacks, empty for nothing."""
     if os.geteuid() != 0:
         return "root"
-    return ", ".join(
-        name for name in ("debootstrap", "systemd-nspawn", "nsenter", "script") if shutil.which(name) is None
-    )
+    programs = ("debootstrap", "systemd-nspawn", "nsenter", "script", "gcc", "mosquitto")
+    return ", ".join(name for name in programs if shutil.which(name) is None)
 
 
 def measure(suite: str, steps: tuple[str, ...] = STEPS) -> Report:
@@ -385,7 +388,10 @@ def measure(suite: str, steps: tuple[str, ...] = STEPS) -> Report:
         for step in steps:
             print(step.replace("_", " "), flush=True)
             try:
-                getattr(test, step)()
+                if step in outages.STEPS:
+                    outages.STEPS[step](test)
+                else:
+                    getattr(test, step)()
             except (TimeoutError, AssertionError, subprocess.TimeoutExpired, OSError) as error:
                 test.holds(step, "done", False, str(error).replace("\n", " ")[:300])
                 if step in ("install", "configure", "boot"):
