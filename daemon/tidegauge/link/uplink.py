@@ -76,7 +76,6 @@ class Uplink:
         self._config, self._device, self._spool = config, device, spool
         self._log = log or logging.getLogger(__name__)
         self._account, self._governor = account, Governor(config, account)
-        self._holds_at = self._paced_until = 0.0
         self._rng = Random()
         self._reconnect, self._cut_off = Reconnect(self._rng), False
         self._session = session * RUN
@@ -87,13 +86,11 @@ class Uplink:
         self._outbox = Outbox(self.state)
         self._outbox.put_status(Status(state="online", session=0))
         self._actions: deque[Publish | SendChunk] = deque()
-        self._entries: dict[str, Entry] = {}
-        self._items: dict[str, Outgoing] = {}
+        self._queued: dict[str, tuple[Entry, Outgoing]] = {}
         self._refused_until: dict[str, float] = {}
         self._finished: deque[str] = deque()
         self._look = True
-        self._until = 0.0
-        self._status_at = 0.0
+        self._until = self._status_at = self._holds_at = self._paced_until = 0.0
         self._wake = asyncio.Event()
         self._packets = 0
         self._restartable = Restartable()
@@ -184,7 +181,10 @@ class Uplink:
 
     async def _serve(self, connection: Connection) -> None:
         await connection.subscribe(response_topic(self._device))
-        await self._hear_commands(connection)
+        try:
+            await connection.subscribe(command_topic(self._device))
+        except SubscribeRefused as error:  # without commands a board still does its work
+            self.state.denies(error, self._log)
         await self._send_status(connection)
         self.state.works()
         self._log.info("connected to the broker %s:%d", self._config.host, self._config.port)
@@ -203,13 +203,6 @@ class Uplink:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(self._idle()):
                             await self._wake.wait()
-
-    async def _hear_commands(self, connection: Connection) -> None:
-        """Without them a board still does its work: a broker that forbids the topic is told of, and used."""
-        try:
-            await connection.subscribe(command_topic(self._device))
-        except SubscribeRefused as error:
-            self.state.denies(error, self._log)
 
     async def _step(self, connection: Connection, group: asyncio.TaskGroup) -> bool:
         """Do the most urgent thing; False where there is none."""
@@ -288,9 +281,9 @@ class Uplink:
         self._take(self._sender.sent(monotonic()))
 
     async def _transmit_chunk(self, connection: Connection, action: SendChunk) -> None:
-        entry, item = self._entries.get(action.key), self._items.get(action.key)
-        if entry is None or item is None:
+        if action.key not in self._queued:
             return  # given up meanwhile
+        entry, item = self._queued[action.key]
         path = file_path(entry.path, item, action.file_id)
         blob = action.file_id != item.head.file_id
         try:
@@ -362,19 +355,16 @@ class Uplink:
                     self._actions.append(action)
                 case Wait():
                     self._until = action.until
-                case Done():
-                    self._done(action.key)
+                case Done(key):
+                    self.state.bundles_sent += 1
+                    self._log.info("bundle %s is stored at the collector", key)
+                    self._finished.append(key)
+                    self._forget(key)
                 case Refused():
                     self._turned_down(action)
         active = self._sender.active
         self._spool.in_transfer = frozenset([active]) if active else frozenset()
         self._wake.set()
-
-    def _done(self, key: str) -> None:
-        self.state.bundles_sent += 1
-        self._log.info("bundle %s is stored at the collector", key)
-        self._finished.append(key)
-        self._forget(key)
 
     def _turned_down(self, refused: Refused) -> None:
         self._log.error("bundle %s is refused: %s (file %s)", refused.key, refused.reason, refused.file_id)
@@ -383,8 +373,7 @@ class Uplink:
         self._forget(refused.key)
 
     def _forget(self, key: str) -> None:
-        self._entries.pop(key, None)
-        self._items.pop(key, None)
+        self._queued.pop(key, None)
         self._look = True
 
     async def _look_into_spool(self) -> None:
@@ -407,5 +396,5 @@ class Uplink:
         except BundleError as error:
             await self._unreadable(entry.id, error)
             return
-        self._entries[entry.id], self._items[entry.id] = entry, item
+        self._queued[entry.id] = entry, item
         self._take(self._sender.add(item, monotonic()))
