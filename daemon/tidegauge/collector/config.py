@@ -146,8 +146,8 @@ class TrustConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[trust]`: which device keys are believed.
 
     `devices` "first_use": the key of a device's first signed manifest is its own from then on; "registered": only keys
-    that a person has given by `tidegauge collector keys register`. `keep_commands`: signed commands of operators that a board was
-    not there to hear are sent again when it is, until they expire.
+    that a person has given by `tidegauge collector keys register`. `keep_commands`: signed commands of operators that a
+    board was not there to hear are sent again when it is, until they expire.
     """
 
     devices: TrustPolicy = "first_use"
