@@ -7,6 +7,7 @@ tensors that are not cut stay inside their region, which is how a fused layer is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,15 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tidegauge.compare.model import Model, reads, rename_reads
+from tidegauge.compare.statistics import Encoding
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
 
-_DEVICE, _LOCAL = "dev::", "loc::"
+_CONTRIB = "com.microsoft"
+_DEVICE, _LOCAL, _CODES = "dev::", "loc::", "codes::"
+#: Outputs begin at multiples of so many float32.
+_ALIGNED = 16
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,39 @@ class Rounding:
     scale: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A cut tensor as recorded: codes in the float model's shape, which the graph itself turns into float32 values."""
+
+    codes: Array
+    encoding: Encoding
+
+    @property
+    def possible(self) -> bool:
+        """Whether the graph can: its zero point has the type of the codes."""
+        low, high = self.encoding.code_range if self.encoding.integer else (1, 0)
+        return low <= self.encoding.zero_point <= high
+
+
+class Room:
+    """Memory that one run after another writes its outputs to: what one has written is gone with the next."""
+
+    def __init__(self) -> None:
+        self._space = np.empty(0, np.float32)
+
+    def places(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        """An array for each of these shapes."""
+        sizes = [-(-math.prod(shape) // _ALIGNED) * _ALIGNED for shape in shapes]
+        if sum(sizes) > self._space.size:
+            self._space = np.empty(0, np.float32)  # gone before the larger one is taken
+            self._space = np.empty(sum(sizes), np.float32)
+        ends = np.cumsum(sizes).tolist()
+        return [
+            self._space[end - size : end - size + math.prod(shape)].reshape(shape)
+            for end, size, shape in zip(ends, sizes, shapes, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -81,16 +119,19 @@ def run_part(
     model: Model,
     part: Part,
     cut: Collection[str],
-    feeds: Mapping[str, Array],
+    feeds: Mapping[str, Feed],
     weights: Mapping[str, Array] | None = None,
     rounding: Mapping[str, Rounding] | None = None,
+    room: Room | None = None,
+    shapes: Sequence[tuple[int, ...]] = (),
 ) -> dict[str, Array]:
     """Compute a part's outputs. `feeds`: values of cut tensors and graph inputs, by plain name, in the float model's
     shape and type. `weights` replaces initialisers by name; tensors in `rounding` are rounded as the device does.
+    `room`: where float32 outputs of these `shapes` are to be written.
 
     Raises `TidegaugeError` where onnxruntime can't run the part.
     """
-    return Runner(model, part, cut, feeds, weights, rounding).run(feeds)
+    return Runner(model, part, cut, feeds, weights, rounding).run(feeds, room, shapes)
 
 
 class Runner:
@@ -101,24 +142,50 @@ class Runner:
         model: Model,
         part: Part,
         cut: Collection[str],
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         weights: Mapping[str, Array] | None = None,
         rounding: Mapping[str, Rounding] | None = None,
     ) -> None:
         self._part = part
+        self._names = [_LOCAL + name if name in cut else name for name in part.outputs]
         self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Values by plain output name."""
-        named = {_DEVICE + name: feeds[name] for name in self._part.reads_cut}
-        named |= {name: feeds[name] for name in self._part.reads_inputs}
+    def run(
+        self, feeds: Mapping[str, Feed], room: Room | None = None, shapes: Sequence[tuple[int, ...]] = ()
+    ) -> dict[str, Array]:
+        """Values by plain output name; in `room` where these are the outputs' shapes and all are float32."""
+        named: dict[str, Array] = {}
+        for name in self._part.reads_cut:
+            fed = feeds[name]
+            coded = isinstance(fed, Coded)
+            named[(_CODES if coded else _DEVICE) + name] = fed.codes if isinstance(fed, Coded) else fed
+        named |= {name: feeds[name] for name in self._part.reads_inputs}  # type: ignore[misc]
+        floats = all(output.type == "tensor(float)" for output in self._session.get_outputs())
+        if room is not None and floats and all(math.prod(shape) > 0 for shape in shapes):
+            places = room.places(shapes)
+            if self._into(named, places):
+                return dict(zip(self._part.outputs, places, strict=True))
         try:
-            values = self._session.run(None, named)
+            values = self._session.run(self._names, named)
         except _FAILURES as error:
             raise TidegaugeError(f"the float model can't be run up to {self._part.outputs[-1]}: {error}") from error
         return dict(zip(self._part.outputs, (np.asarray(value) for value in values), strict=True))
 
+    def _into(self, named: Mapping[str, Array], places: Sequence[Array]) -> bool:
+        """Run with the outputs in these places; False where they have other shapes, or the part can't run at all."""
+        bound = self._session.io_binding()
+        for name, value in named.items():
+            bound.bind_cpu_input(name, np.ascontiguousarray(value))
+        for name, place in zip(self._names, places, strict=True):
+            bound.bind_output(name, "cpu", 0, np.float32, place.shape, place.ctypes.data)
+        try:
+            self._session.run_with_iobinding(bound)
+        except (*_FAILURES, RuntimeError):
+            return False  # the plain run says why
+        return True
 
+
+Feed = Array | Coded
 _FAILURES = (
     onnxruntime.capi.onnxruntime_pybind11_state.Fail,
     onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
@@ -142,8 +209,13 @@ def _round(name: str, how: Rounding, nodes: list[Any], initialisers: list[Any]) 
 
 def _session(proto: Any, part: Part) -> Any:
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    # Fused, but in the plain layout: the blocked one of "all" adds up in another order, with up to twice the rounding.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    # A session lives for one group: an arena of its own would be new memory each time.
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    # Codes that are read are to become values, no more: else weights might be quantised to match them.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     # Threads that wait in a loop slow down everything else on a machine that has other work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
@@ -156,7 +228,7 @@ def _build(
     model: Model,
     part: Part,
     cut: Collection[str],
-    feeds: Mapping[str, Array],
+    feeds: Mapping[str, Feed],
     replaced: Mapping[str, Array],
     rounding: Mapping[str, Rounding],
 ) -> Any:
@@ -164,6 +236,14 @@ def _build(
     nodes: list[Any] = []
     used: dict[str, None] = {}
     initialisers: list[Any] = []
+    inputs: list[Any] = []
+    for name in (*part.reads_cut, *part.reads_inputs):
+        fed, label = feeds[name], names.get(name, name)
+        if isinstance(fed, Coded):
+            label = _CODES + name
+            _dequantise(name, fed, nodes, initialisers)
+        dtype = fed.codes.dtype if isinstance(fed, Coded) else fed.dtype
+        inputs.append(helper.make_tensor_value_info(label, helper.np_dtype_to_tensor_dtype(dtype), None))
     for index in part.nodes:
         node = onnx.NodeProto()
         node.CopyFrom(model.nodes[index])
@@ -182,10 +262,17 @@ def _build(
         for name in used
         if name in model.weights
     ]
-    inputs = [
-        helper.make_tensor_value_info(names.get(name, name), helper.np_dtype_to_tensor_dtype(feeds[name].dtype), None)
-        for name in (*part.reads_cut, *part.reads_inputs)
-    ]
     outputs = [helper.make_empty_tensor_value_info(_LOCAL + n if n in cut else n) for n in part.outputs]
     graph = helper.make_graph(nodes, "part", inputs, outputs, initialisers)
-    return helper.make_model(graph, opset_imports=model.opsets, ir_version=model.ir_version)
+    opsets = [*(opset for opset in model.opsets if opset.domain != _CONTRIB), helper.make_opsetid(_CONTRIB, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
+
+
+def _dequantise(name: str, coded: Coded, nodes: list[Any], initialisers: list[Any]) -> None:
+    """Append the node from `codes::name` to `dev::name`. ONNX Runtime's own operator has 16 bits in every opset."""
+    constants = {
+        f"{name}::scale": np.asarray(1.0 / coded.encoding.scale, np.float32),
+        f"{name}::zero": np.asarray(coded.encoding.zero_point, coded.codes.dtype),
+    }
+    initialisers += [numpy_helper.from_array(value, key) for key, value in constants.items()]
+    nodes.append(helper.make_node("DequantizeLinear", [_CODES + name, *constants], [_DEVICE + name], domain=_CONTRIB))

@@ -12,7 +12,7 @@ from tidegauge.compare.types import Histogram, Profiles
 
 Array = NDArray[Any]
 
-_BINS, _PROFILE_BINS, _SAMPLE = 48, 64, 1 << 16
+_BINS, _PROFILE_BINS, _SAMPLE = 48, 64, 1 << 14
 
 
 def profiles(sums: Sums, floor: float, shape: tuple[int, int, int]) -> Profiles | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.compare.compiled import Subgraph
-from tidegauge.compare.cutgraph import Rounding
+from tidegauge.compare.cutgraph import Room, Rounding
 from tidegauge.compare.distributions import histogram, profiles
 from tidegauge.compare.guess import follow
 from tidegauge.compare.layers import EXPLAINS, EXPLAINS_FLOAT, STATED, Evaluation, Layer
@@ -19,8 +20,8 @@ from tidegauge.compare.match import Match
 from tidegauge.compare.model import Model
 from tidegauge.compare.oracle import examine, examine_floats
 from tidegauge.compare.range_use import range_use
-from tidegauge.compare.reference import GROUP_BYTES, Reference
-from tidegauge.compare.statistics import Encoding, Sums, measure, metrics, noise_floor, planes
+from tidegauge.compare.reference import GROUP_BYTES, Recorded, Reference
+from tidegauge.compare.statistics import Encoding, Sums, ends, mean_square, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
 from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, rounded, scheme_scales, to_scales, weight_inputs
 
@@ -46,7 +47,7 @@ def prepare(
     for layer in layers:
         _before(layer)
     usable = {layer.twin: layer for layer in layers if layer.match.tensor is not None and layer.encoding is not None}
-    device = {name: _values(layer) for name, layer in usable.items()}
+    device = {n: Recorded(layer.tensor.codes, layer.encoding) for n, layer in usable.items() if layer.encoding}
     sizes = {name: layer.tensor.count for name, layer in usable.items()}
     reference = Reference(model, inputs, device, sizes, budget, _rounding(layers, usable))
     return Evaluation(layers, reference, usable)
@@ -66,15 +67,6 @@ def _before(layer: Layer) -> None:
         layer.encoding = Encoding(tensor.dtype, tensor.scale, tensor.zero_point)
 
 
-def _values(layer: Layer) -> Callable[[], Array]:
-    def values() -> Array:
-        if layer.encoding is None:
-            raise ValueError(f"{layer.tensor.name} has no encoding")
-        return layer.encoding.values(layer.tensor.codes())
-
-    return values
-
-
 def _rounding(layers: Sequence[Layer], usable: Mapping[str, Layer]) -> dict[str, Rounding]:
     """Tensors that the device computed and rounded, though their traces can't be used."""
     found: dict[str, Rounding] = {}
@@ -90,18 +82,27 @@ def _rounding(layers: Sequence[Layer], usable: Mapping[str, Layer]) -> dict[str,
 
 def evaluate(work: Evaluation, subgraphs: Mapping[str, Subgraph]) -> Iterator[int]:
     """Run everything, yielding the number of layers done after each group."""
-    done = 0
+    done, rooms = 0, _Rooms()
     inputs = [name for name in work.reference.inputs if name in work.by_twin]
     if inputs:
-        _group(work, {name: work.reference.inputs[name] for name in inputs}, subgraphs)
+        _group(work, {name: work.reference.inputs[name] for name in inputs}, subgraphs, rooms)
         done += len(inputs)
-    for values in work.reference.walk():
-        _group(work, values, subgraphs)
+    for values in work.reference.walk(rooms.run):
+        _group(work, values, subgraphs, rooms)
         done += len(values)
         yield done
 
 
-def _group(work: Evaluation, values: Mapping[str, Array], subgraphs: Mapping[str, Subgraph]) -> None:
+@dataclass
+class _Rooms:
+    """Where a group's float run, its local references with float weights, and those with the compile's weights lie."""
+
+    run: Room = field(default_factory=Room)
+    local: Room = field(default_factory=Room)
+    stated: Room = field(default_factory=Room)
+
+
+def _group(work: Evaluation, values: Mapping[str, Array], subgraphs: Mapping[str, Subgraph], rooms: _Rooms) -> None:
     for name, value in values.items():
         _cumulative(work, work.by_twin[name], value)
     names = [name for name in values if name in work.by_twin]
@@ -109,7 +110,7 @@ def _group(work: Evaluation, values: Mapping[str, Array], subgraphs: Mapping[str
         _describe(work, work.by_twin[name])
     sound = [name for name in names if not _tainted(work, work.by_twin[name])]
     if sound:
-        _local(work, sound, subgraphs)
+        _local(work, sound, subgraphs, rooms)
 
 
 # --- against the float run ---------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
         return
     rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
     layer.cumulative = metrics(sums, encoding, noise_floor(encoding, rms))
-    layer.float_clipped = _clipping(encoding, _float32(value), 1.0)[0]
+    layer.float_clipped = 0.0 if _fits(encoding, _float32(value)) else _clipping(encoding, _float32(value), 1.0)[0]
     layer.range_use = range_use(encoding, codes, layer.float_clipped)
     _flatness(layer, codes, sums, encoding)
     if layer.cumulative.cosine is not None and layer.cumulative.cosine < _STRANGE:
@@ -206,8 +207,8 @@ def _tainted(work: Evaluation, layer: Layer) -> bool:
     return bool(bad) or layer.status == "non_finite"
 
 
-def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgraph]) -> None:
-    float_local = work.reference.local(names)
+def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgraph], rooms: _Rooms) -> None:
+    float_local = work.reference.local(names, room=rooms.local)
     best = dict(float_local)
     pending: dict[str, dict[str, int | None]] = {}
     for name in names:
@@ -223,10 +224,10 @@ def _local(work: Evaluation, names: Sequence[str], subgraphs: Mapping[str, Subgr
         if not tried:
             continue
         merged = {w: v for name in tried for w, v in rounding[name].items()}
-        values = work.reference.local(tried, merged)
+        values = work.reference.local(tried, merged, rooms.stated if label == STATED else None)
         for name in tried:
             layer = work.by_twin[name]
-            noise = _mean_square(values[name], float_local[name])
+            noise = mean_square(values[name], float_local[name])
             if _judge(work, layer, values[name], label, rounding[name]):
                 best[name], layer.weight_noise = values[name], noise
             if (layer.scatter or 0.0) <= EXPLAINS_FLOAT or (layer.weights == STATED and layer.weights_fit):
@@ -293,7 +294,9 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     if layer.encoding is None or layer.cumulative_sums is None:
         return False
     # What does not fit the code range is counted apart: a layer that computes right must not look wrong.
-    sums = measure(work.codes(layer), _fitting(layer.encoding, value), layer.encoding)
+    value = _float32(value)
+    fits = _fits(layer.encoding, value)
+    sums = measure(work.codes(layer), value if fits else _fitting(layer.encoding, value), layer.encoding)
     if sums.reference_bad or sums.mse is None:
         return False
     if layer.local_sums is not None and not _better(layer, label, _scatter(sums), _scatter(layer.local_sums)):
@@ -302,7 +305,7 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
     layer.floor = noise_floor(layer.encoding, rms)
     if any(source == "estimate" for source in (layer.tensor.source, *_sources(work, layer))):
         layer.floor += (ESTIMATED * rms) ** 2
-    layer.clipped_share, layer.clipping = _clipping(layer.encoding, value, layer.floor)
+    layer.clipped_share, layer.clipping = (0.0, 0.0) if fits else _clipping(layer.encoding, value, layer.floor)
     layer.local_sums, layer.local = sums, metrics(sums, layer.encoding, layer.floor)
     layer.weights, layer.scheme = label, scheme
     return True
@@ -324,10 +327,18 @@ def _sources(work: Evaluation, layer: Layer) -> list[str]:
     return [work.by_twin[name].tensor.source for name in layer.reads]
 
 
-def _fitting(encoding: Encoding, value: Array) -> Array:
-    value = _float32(value)
+def _fits(encoding: Encoding, value: Array) -> bool:
+    """Whether the code range holds every value; nearly always it does."""
+    if not encoding.integer:
+        return True
     low, high = encoding.value_range
-    return np.clip(value, np.float32(low), np.float32(high)) if encoding.integer else value
+    lowest, highest = ends(value)
+    return float(np.float32(low)) <= lowest and highest <= float(np.float32(high))
+
+
+def _fitting(encoding: Encoding, value: Array) -> Array:
+    low, high = encoding.value_range
+    return np.clip(value, np.float32(low), np.float32(high))
 
 
 def _clipping(encoding: Encoding, value: Array, floor: float) -> tuple[float, float]:
@@ -339,11 +350,6 @@ def _clipping(encoding: Encoding, value: Array, floor: float) -> tuple[float, fl
     outside = value[(value < low - half) | (value > high + half)].astype(np.float64)
     lost = outside - np.clip(outside, low, high)
     return outside.size / value.size, float(np.dot(lost, lost)) / value.size / floor
-
-
-def _mean_square(a: Array, b: Array) -> float:
-    difference = _float32(a.reshape(-1)) - _float32(b.reshape(-1))
-    return float(np.dot(difference, difference)) / difference.size
 
 
 def _oracle(work: Evaluation, layer: Layer, value: Array) -> None:

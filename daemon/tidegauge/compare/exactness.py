@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tidegauge.compare.oracle import TIERS
 
@@ -73,7 +74,8 @@ class Subject:
         return kind_of(self.operators)
 
 
-def kind_of(operators: Sequence[str]) -> str:
+@cache
+def kind_of(operators: tuple[str, ...]) -> str:
     """What a layer computes, for comparing kernels: its first operator that is not fused into another."""
     for operator in operators:
         if operator not in MOVES and operator not in _FUSED:

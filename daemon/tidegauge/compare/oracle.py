@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,9 @@ from tidegauge.compare.statistics import Encoding
 
 Array = NDArray[Any]
 
-_PIECE = 1 << 18
+_PIECE = 1 << 17
+#: How far float32 may be off for a code, as a share of the code range: twice what two roundings leave.
+_DOUBT = 2.5e-7
 #: A channel of fewer codes is too small for a share.
 _CHANNEL = 64
 #: A value this near to the middle between two codes, in codes, may be rounded to either.
@@ -43,20 +47,46 @@ class Codes:
 def examine(encoding: Encoding, codes: Array, value: Array) -> Codes:
     """Codes of any shape against computed values (float32 or float64) of the same shape."""
     flat, values = codes.reshape(-1), value.reshape(-1)
+    channels, plane = (codes.shape[-3], math.prod(codes.shape[-2:])) if codes.ndim > 2 else (1, flat.size)
     one = more = 0
     counts = np.zeros(len(TIERS), np.int64)
-    for first in range(0, flat.size, _PIECE):
-        part = slice(first, first + _PIECE)
-        exact = _exact(encoding, values[part])
-        device = flat[part].astype(np.float64)
-        apart = np.abs(device - np.rint(exact))
+    by_channel = np.zeros(channels, np.int64)
+    for place in _apart(encoding, flat, values):
+        device, exact = flat[place].astype(np.float64), _exact(encoding, values[place])
+        apart, distance = np.abs(device - np.rint(exact)), np.abs(device - exact)
         one += int(np.count_nonzero(apart == 1))
         more += int(np.count_nonzero(apart > 1))
-        if apart.any():
-            counts += _beyond(np.abs(device - exact) - 0.5, counts.size)
-    ones, worst = _channels(encoding, codes, value) if one else (0.0, 0.0)
-    size = flat.size
+        counts += _beyond(distance - 0.5, counts.size)
+        # Right kernels differ where a value lies almost between two codes.
+        untied = place[(distance > 0.5 + _TIE) & (distance < 1.5 + _TIE)]
+        by_channel += np.bincount(untied // plane % channels, minlength=channels)
+    size, share = flat.size, flat.size // channels
+    ones = float(by_channel.sum()) / size if one else 0.0
+    worst = float(by_channel.max()) / share if one and codes.ndim > 2 and share >= _CHANNEL else 0.0
     return Codes(one / size, more / size, tuple(float(c) / size for c in counts), ones, worst)
+
+
+def _apart(encoding: Encoding, codes: Array, values: Array) -> Iterator[Array]:
+    """Positions of all codes that may not be the nearest to their value, piece by piece, and of few others.
+
+    float32 tells for nearly all: it is off by no more than `_DOUBT` of the code range. The rest is for float64.
+    """
+    low, high = encoding.code_range
+    limit = 0.5 - _DOUBT * (high - low)
+    device, other = np.empty((2, min(_PIECE, codes.size)), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, codes.size, _PIECE):
+            part = codes[first : first + _PIECE]
+            d, f = device[: part.size], other[: part.size]
+            np.copyto(d, part, casting="unsafe")
+            np.multiply(values[first : first + _PIECE], np.float32(encoding.scale), out=f, casting="same_kind")
+            if encoding.zero_point:
+                np.add(f, np.float32(encoding.zero_point), out=f)
+            np.subtract(d, f, out=d)
+            np.abs(d, out=d)
+            place = np.flatnonzero(~(d <= limit))  # not a number is for float64 too
+            if place.size:
+                yield first + place
 
 
 def examine_floats(device: Array, value: Array) -> Codes:
@@ -79,21 +109,3 @@ def _exact(encoding: Encoding, value: Array) -> NDArray[np.float64]:
 def _beyond(distance: NDArray[np.float64], tiers: int) -> NDArray[np.int64]:
     far = distance[distance > TIERS[0]]
     return np.asarray([np.count_nonzero(far > TIERS[i]) for i in range(tiers)], np.int64)
-
-
-def _channels(encoding: Encoding, codes: Array, value: Array) -> tuple[float, float]:
-    """Shares of codes off by one where no tie excuses it: in the whole tensor, and at most in one channel.
-
-    Right kernels differ where a value lies almost between two codes. Channels that are too small for a share give 0.
-    """
-    if codes.ndim < 3:
-        found = _off_ties(encoding, codes, value)
-        return found / codes.size, 0.0
-    counts = [_off_ties(encoding, codes[..., c, :, :], value[..., c, :, :]) for c in range(codes.shape[-3])]
-    size = codes[..., 0, :, :].size
-    return sum(counts) / codes.size, max(counts) / size if size >= _CHANNEL else 0.0
-
-
-def _off_ties(encoding: Encoding, codes: Array, value: Array) -> int:
-    distance = np.abs(codes - _exact(encoding, value))
-    return int(np.count_nonzero((distance > 0.5 + _TIE) & (distance < 1.5 + _TIE)))

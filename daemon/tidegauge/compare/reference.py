@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare.cutgraph import Part, Rounding, Runner, downstream_of, part_for, run_part
+from tidegauge.compare.cutgraph import Coded, Feed, Part, Room, Rounding, Runner, downstream_of, part_for, run_part
 from tidegauge.compare.model import Model, reads
+from tidegauge.compare.statistics import Encoding
 
 Array = NDArray[Any]
 
 #: Bytes of float32 values of the traced tensors of one group.
-GROUP_BYTES = 32 * 1024 * 1024
+GROUP_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,17 @@ class Spec:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A device tensor: its codes, flat, and how they become values."""
+
+    codes: Callable[[], Array]
+    encoding: Encoding
+
+    def __call__(self) -> Array:
+        return self.encoding.values(self.codes())
 
 
 @dataclass
@@ -69,9 +81,9 @@ class Reference:
     """The float run and the local runs of one input.
 
     `inputs`: the recorded input tensors by name. `device`: for each cut tensor, a function that gives the device's
-    values (float32, any shape of the right size). `rounding`: tensors that the device holds as codes though no trace
-    shows them; local runs round them. After `walk`, `specs` holds every traced tensor's shape and type,
-    and `outputs` the float run's outputs.
+    values (float32, any shape of the right size); codes that are `Recorded` become values inside the graph.
+    `rounding`: tensors that the device holds as codes though no trace shows them; local runs round them. After `walk`,
+    `specs` holds every traced tensor's shape and type, and `outputs` the float run's outputs.
     """
 
     def __init__(
@@ -90,22 +102,23 @@ class Reference:
         self.cut = set(device)
         self.specs: dict[str, Spec] = {n: Spec(v.shape, v.dtype) for n, v in inputs.items()}
         self.outputs: dict[str, Array] = {}
-        self._groups = plan(model, sizes, sizes, budget)
-        self.total = len(self._groups)
+        self.groups = plan(model, sizes, sizes, budget)
+        self.total = len(self.groups)
 
-    def walk(self) -> Iterator[dict[str, Array]]:
-        """The float values of each group's traced tensors, group by group."""
+    def walk(self, room: Room | None = None) -> Iterator[dict[str, Array]]:
+        """The float values of each group's traced tensors, group by group; in `room` they last until the next group."""
         live: dict[str, Array] = dict(self.inputs)
         done: set[str] = set()
-        for group in self._groups:
+        for group in self.groups:
             wanted = list(dict.fromkeys([*group.tensors, *(n for n in group.keep if n not in live)]))
             values: dict[str, Array] = {}
             if wanted:
-                values = run_part(self.model, part_for(self.model, wanted, done), done, live)
+                shapes = [self.model.shapes.get(name, (0,)) for name in wanted]
+                values = run_part(self.model, part_for(self.model, wanted, done), done, live, room=room, shapes=shapes)
             self.specs.update({name: Spec(value.shape, value.dtype) for name, value in values.items()})
-            live.update(values)
-            self.outputs.update({n: live[n] for n in self.model.outputs if n in live})
             kept = set(group.keep) | set(self.inputs)
+            live.update({name: value.copy() if room else value for name, value in values.items() if name in kept})
+            self.outputs.update({n: live[n] for n in self.model.outputs if n in live})
             live = {name: value for name, value in live.items() if name in kept}
             done.update(name for name in live if name not in self.inputs)
             yield {name: values[name] for name in group.tensors}
@@ -115,17 +128,21 @@ class Reference:
         spec = self.specs[name]
         return self.device[name]().reshape(spec.shape).astype(spec.dtype, copy=False)
 
-    def local(self, tensors: Sequence[str], weights: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    def local(
+        self, tensors: Sequence[str], weights: Mapping[str, Array] | None = None, room: Room | None = None
+    ) -> dict[str, Array]:
         """The local reference of these tensors: their regions, fed the device's own inputs.
 
-        A graph input has no region: its local reference is the recorded input.
+        A graph input has no region: its local reference is the recorded input. `room`: where the others may lie.
         """
         inputs = {name: self.inputs[name] for name in tensors if name not in self.model.producer}
         made = [name for name in tensors if name in self.model.producer]
         if not made:
             return inputs
         part = part_for(self.model, made, self.cut)
-        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding)
+        specs = [self.specs[name] for name in part.outputs]
+        shapes = [spec.shape if spec.dtype == np.float32 else (0,) for spec in specs]
+        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding, room, shapes)
 
     def region(self, tensor: str) -> Part | None:
         """The region that makes a tensor; None for a graph input."""
@@ -149,6 +166,14 @@ class Reference:
         typed = {**feeds, tensor: np.empty(0, spec.dtype)}
         return Runner(self.model, part, cut, typed), feeds
 
-    def _feeds(self, part: Part) -> dict[str, Array]:
-        feeds = {name: self.feed(name) for name in part.reads_cut}
+    def _feeds(self, part: Part) -> dict[str, Feed]:
+        feeds: dict[str, Feed] = {name: self._coded(name) for name in part.reads_cut}
         return feeds | {name: self.inputs[name] for name in part.reads_inputs}
+
+    def _coded(self, name: str) -> Feed:
+        device, spec = self.device[name], self.specs[name]
+        if isinstance(device, Recorded) and spec.dtype == np.float32:
+            coded = Coded(device.codes().reshape(spec.shape), device.encoding)
+            if coded.possible:
+                return coded
+        return self.feed(name)

@@ -313,6 +313,26 @@ def _dot(a: Array, b: Array) -> float:
     return value if math.isfinite(value) else float(np.dot(a.astype(np.float64), b.astype(np.float64)))
 
 
+def mean_square(a: Array, b: Array) -> float:
+    """The mean squared difference of two float32 tensors of the same size."""
+    one, other, total = a.reshape(-1), b.reshape(-1), 0.0
+    for first in range(0, one.size, BLOCK):
+        part = one[first : first + BLOCK]
+        d = np.subtract(part, other[first : first + BLOCK], out=_work.d[: part.size], casting="same_kind")
+        total += _dot(d, d)
+    return total / one.size
+
+
+def ends(value: Array) -> tuple[float, float]:
+    """The smallest and the largest value; not a number where one is none."""
+    flat, lowest, highest = np.asarray(value).reshape(-1), math.inf, -math.inf
+    for first in range(0, flat.size, BLOCK):
+        part = flat[first : first + BLOCK]
+        lowest = float(np.minimum(lowest, np.minimum.reduce(part)))
+        highest = float(np.maximum(highest, np.maximum.reduce(part)))
+    return lowest, highest
+
+
 def metrics(sums: Sums, encoding: Encoding, floor: float) -> Metrics:
     """Every number that the sums define. `floor`: the healthy mean squared error that `excess` counts in."""
     n = sums.count
