@@ -348,7 +348,7 @@ def whole(captures: list[tuple[Path, int]]) -> list[Figure]:
     start = costs[0][1] - steps[-1] * costs[0][0]
     note = f"{', '.join(f'{step * 1e9:.0f}' for step in steps)} ns from size to size, and {start:.1f} s for any size"
     name = "CPU time a further byte, dearest over cheapest step"
-    found.append(Figure(group, name, max(steps) / min(steps), "", LINEAR, "<=", note))
+    found.append(Figure(group, name, max(steps) / max(min(steps), 1e-12), "", LINEAR, "<=", note))
     return found
 
 
