@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tidegauge.compare.oracle import TIERS, examine, examine_floats
 from tidegauge.compare.statistics import Encoding
@@ -64,3 +65,23 @@ def test_a_few_codes_off_by_two_are_named(tmp_path: Path) -> None:
     board = build(tmp_path, "segmenter")
     answer = board.compare([Fault("d1", "boundary_column", 0.01)])
     assert [c.layer for c in (*answer.culprits, *answer.recovered)] == ["d1"]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("spread", [0.02, 0.6, 30.0])
+def test_codes_that_float32_settles_are_counted_as_float64_counts_them(dtype: str, spread: float) -> None:
+    random = np.random.default_rng(3)
+    encoding = Encoding(dtype, 37.5, 3 if dtype == "uint8" else 0)
+    low, high = encoding.code_range
+    codes = random.integers(low, high, (2, 5, 30, 31), endpoint=True).astype(dtype)
+    value = ((codes + random.normal(0, spread, codes.shape) - encoding.zero_point) / encoding.scale).astype(np.float32)
+    found = examine(encoding, codes, value)
+    exact = np.clip(value.astype(np.float64) * encoding.scale + encoding.zero_point, low, high)
+    apart, distance = np.abs(codes - np.rint(exact)), np.abs(codes - exact)
+    assert found.one == pytest.approx((apart == 1).mean(), abs=1e-12)
+    assert found.more == pytest.approx((apart > 1).mean(), abs=1e-12)
+    assert found.beyond == pytest.approx([(distance - 0.5 > tier).mean() for tier in TIERS], abs=1e-12)
+    if found.one:
+        untied = (distance > 0.55) & (distance < 1.55)
+        assert found.ones == pytest.approx(untied.mean(), abs=1e-12)
+        assert found.worst_channel == pytest.approx(untied.mean(axis=(0, 2, 3)).max(), abs=1e-12)
