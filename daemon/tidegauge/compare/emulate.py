@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import part_for
 from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.model import reads
-from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, scheme_scales, to_scales, weight_inputs
+from tidegauge.compare.weights import SCHEMES, Scheme, bias_of, round_bias, scheme_scales, to_scales, weight_inputs
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
@@ -34,7 +34,6 @@ Change = Literal["exact", "wide", "params", "cpu", "range"]
 
 #: Finer than any code by this factor is as good as float, and still exact in float32.
 _FINE = 4096.0
-_WIDE = 257.0
 #: ONNX operators that only select or move values: their output has the codes of what they read.
 MOVING = frozenset(
     {"Slice", "Split", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "MaxPool"}
@@ -54,7 +53,9 @@ class Emulator:
 
     def __init__(self, work: Evaluation, wrong: Mapping[str, Array], subgraphs: Mapping[str, Subgraph]) -> None:
         self._work, self._wrong = work, wrong
-        self._weights = {name: device_weights(work, layer, subgraphs) for name, layer in work.by_twin.items()}
+        #: Scales of the device's weights, by region and weight; and those weights.
+        self._held = {name: _weight_scales(work, layer, subgraphs) for name, layer in work.by_twin.items()}
+        self._weights = {name: _held_weights(work, layer, self._held[name]) for name, layer in work.by_twin.items()}
         self._rounded = [name for name in work.by_twin if name in wrong or _rounds(work, work.by_twin[name])]
         proto = _build(work, self._rounded, wrong, self._weights)
         options = onnxruntime.SessionOptions()
@@ -79,19 +80,43 @@ class Emulator:
     def run(self, changes: Mapping[str, Change]) -> dict[str, Array]:
         """The network's outputs by name, with these regions changed (by float tensor name)."""
         feeds: dict[str, Array] = dict(self._work.reference.inputs)
+        scales = {name: scale for name, change in changes.items() if (scale := self._scale(name, change)) is not None}
+        feeds |= self._biases(scales)
         for name, change in changes.items():
-            feeds |= self._feeds(name, change)
+            feeds |= self._feeds(name, change, scales)
         try:
             values = self._session.run(None, {name: value for name, value in feeds.items() if name in self._takes})
         except _FAILURES as error:
             raise TidegaugeError(f"the network can't be emulated as a whole: {error}") from error
         return dict(zip(self._work.reference.model.outputs, values, strict=True))
 
-    def _feeds(self, name: str, change: Change) -> dict[str, Array]:
+    def _scale(self, name: str, change: Change) -> float | None:
+        """The scale that a tensor has with its change, where it has another one."""
+        layer = self._work.by_twin[name]
+        if name not in self._rounded or layer.encoding is None or not layer.encoding.integer:
+            return None
+        if change == "range":
+            return layer.encoding.scale / self._widening(name)
+        if change == "wide" and np.dtype(layer.encoding.dtype).itemsize == 1:
+            return _wide_codes(layer)[0]
+        return None
+
+    def _biases(self, scales: Mapping[str, float]) -> dict[str, Array]:
+        """Biases of what reads these tensors: their unit is that of the codes that are read, times the weights'."""
+        found: dict[str, Array] = {}
+        for name, held in self._held.items():
+            for weight, own in held.items() if set(self._work.by_twin[name].reads) & scales.keys() else ():
+                found |= _bias(self._work, weight, own.scales, scales)
+        return found
+
+    def _feeds(self, name: str, change: Change, scales: Mapping[str, float]) -> dict[str, Array]:
+        """`scales`: of all tensors that have another one now."""
         layer = self._work.by_twin[name]
         feeds: dict[str, Array] = {}
-        if change != "range":
+        if change in ("exact", "cpu"):
             feeds |= {weight: self._work.reference.model.weights[weight] for weight in self._weights[name]}
+        elif change in ("wide", "params") and self._weights[name]:
+            feeds |= _wide_weights(self._work, layer, self._held[name], scales)
         if name not in self._rounded or layer.encoding is None:
             return feeds
         if name in self._wrong and change != "params":
@@ -102,7 +127,7 @@ class Emulator:
         if change == "exact":
             scale, low, high = scale * _FINE, -math.inf, math.inf
         elif change == "wide" and np.dtype(layer.encoding.dtype).itemsize == 1:
-            scale, low, high = scale * _WIDE, low * _WIDE, high * _WIDE
+            scale, low, high = _wide_codes(layer)
         elif change == "range":
             scale /= self._widening(name)
         return feeds | _constants(name, scale, low, high)
@@ -128,34 +153,77 @@ def recorded_error(work: Evaluation, layer: Layer, local: Array) -> Array:
     return np.asarray(work.reference.feed(layer.twin).astype(np.float32) - local.astype(np.float32))
 
 
-def device_weights(work: Evaluation, layer: Layer, subgraphs: Mapping[str, Subgraph]) -> dict[str, Array]:
-    """The weights of a region as the device holds them; empty where the float ones explain it, or it has none."""
+class _Held(NamedTuple):
+    """Codes in 1 of a weight, one or one an output channel, and the bits of a code."""
+
+    scales: Array
+    bits: int
+
+
+def _weight_scales(work: Evaluation, layer: Layer, subgraphs: Mapping[str, Subgraph]) -> dict[str, _Held]:
+    """Scales of a region's weights as the device holds them; empty where the float ones explain it, or it has none."""
     part = work.reference.region(layer.twin)
     if part is None or layer.weights in ("none", "float"):
         return {}
-    model = work.reference.model
-    held: dict[str, Array] = {}
+    model, found = work.reference.model, dict[str, _Held]()
     for weight, axis in weight_inputs(model, part.nodes).items():
-        value = model.weights[weight]
         if layer.weights == STATED:
             known = subgraphs[layer.tensor.subgraph].weights[layer.tensor.name]
-            scales, bits = np.asarray(known.scales, np.float64), known.bits
+            found[weight] = _Held(np.asarray(known.scales, np.float64), known.bits)
         else:
             scheme = next(scheme for scheme in SCHEMES if scheme.name == layer.weights)
-            scales, bits = scheme_scales(value, axis, scheme), scheme.bits
-        held[weight] = to_scales(value, axis, scales, bits)
-        held |= _bias(work, weight, scales)
+            found[weight] = _Held(scheme_scales(model.weights[weight], axis, scheme), scheme.bits)
+    return found
+
+
+def _held_weights(work: Evaluation, layer: Layer, scales: Mapping[str, _Held]) -> dict[str, Array]:
+    """The weights of a region in these scales, and its bias in units of the accumulator."""
+    part = work.reference.region(layer.twin)
+    if part is None or not scales:
+        return {}
+    model, held = work.reference.model, dict[str, Array]()
+    axes = weight_inputs(model, part.nodes)
+    for weight, own in scales.items():
+        held[weight] = to_scales(model.weights[weight], axes[weight], own.scales, own.bits)
+        held |= _bias(work, weight, own.scales, {})
     return held
 
 
-def _bias(work: Evaluation, weight: str, scales: Array) -> dict[str, Array]:
-    """The bias beside these weights, in units of the accumulator, where they are known."""
+def _bias(work: Evaluation, weight: str, scales: Array, changed: Mapping[str, float]) -> dict[str, Array]:
+    """The bias beside these weights, in units of the accumulator, where they are known. `changed`: scales of tensors
+    that have others than the device gave them."""
     model = work.reference.model
     found = bias_of(model, weight)
     layer = work.by_twin.get(found[0]) if found is not None else None
     if found is None or layer is None or layer.encoding is None or not layer.encoding.integer:
         return {}
-    return {found[1]: round_bias(model.weights[found[1]], scales * layer.encoding.scale)}
+    scale = changed.get(layer.twin, layer.encoding.scale)
+    return {found[1]: round_bias(model.weights[found[1]], scales * scale)}
+
+
+def _wide_weights(
+    work: Evaluation, layer: Layer, held: Mapping[str, _Held], changed: Mapping[str, float]
+) -> dict[str, Array]:
+    """The weights of a region at 16 bits, in as many scales as it has at 8, with its bias to match."""
+    part = work.reference.region(layer.twin)
+    model, found = work.reference.model, dict[str, Array]()
+    axes = weight_inputs(model, part.nodes) if part is not None else {}
+    for weight, own in held.items():
+        scales = scheme_scales(model.weights[weight], axes[weight], Scheme("int16", 16, own.scales.size > 1))
+        found[weight] = to_scales(model.weights[weight], axes[weight], scales, 16)
+        found |= _bias(work, weight, scales, changed)
+    return found
+
+
+def _wide_codes(layer: Layer) -> tuple[float, float, float]:
+    """Scale, lowest and highest code (zero point subtracted) of an 8-bit tensor that is given 16 bits for its range.
+
+    The top code stands for the same value: 127 becomes 32767, 255 becomes 65535.
+    """
+    scale, low, high = _bounds(layer)
+    if layer.encoding is not None and layer.encoding.zero_point == 0 and low < 0:
+        return scale * 32767.0 / 127.0, -32768.0, 32767.0
+    return scale * 257.0, low * 257.0, high * 257.0
 
 
 def _rounds(work: Evaluation, layer: Layer) -> bool:
