@@ -143,7 +143,8 @@ def _offset(case: Evidence) -> Cause | None:
     if not offsets:
         return None
     explained, offset = max((case.explained(case.clipped(case.local + np.float32(by))), by) for by in offsets)
-    steps = f" ({offset / case.encoding.step:+.3g} steps)" if case.encoding.integer else ""
+    by = offset / case.encoding.step if case.encoding.integer else 0.0
+    steps = f" ({by:+.0f} steps)" if abs(by) >= 100 else f" ({by:+.3g} steps)" if by else ""
     return Cause("offset", explained, f"offset {offset:+.4g}{steps}", offset)
 
 

@@ -172,7 +172,8 @@ def _cure(comparison: Comparison) -> str:
         for step in cure.steps
     )
     listed = (
-        f"<details><summary>{len(cure.steps)} steps, in the order of what they gain</summary><ol>{steps}</ol></details>"
+        f"<details><summary>{'One step' if len(cure.steps) == 1 else f'{len(cure.steps)} steps'}, in the order of what "
+        f"they gain</summary><ol>{steps}</ol></details>"
     )
     return (
         '<section class="card culprit"><h2>What to change, all together</h2>'

@@ -48,10 +48,13 @@ MATCHED = {
 }
 
 
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
 def weights(layer: LayerResult) -> str:
     """Which weights the local reference was computed with."""
     if layer.weights in ("none", "float"):
-        return {"none": "none", "float": "float"}[layer.weights]
+        return "float" if _WEIGHTED & set(layer.operators) else "none"
     return layer.weights if layer.weights == "as compiled" else f"{layer.weights} (guessed: no table tells them)"
 
 
