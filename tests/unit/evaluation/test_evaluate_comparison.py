@@ -16,6 +16,7 @@ from tidegauge.cli import evaluate as cli
 from tidegauge.evaluation import comparison, trial
 from tidegauge.evaluation.comparison import Board, Result, wilson
 from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation.operator_trial import Imports, try_imports
 from tidegauge.evaluation.oracle_trial import Oracle
 from tidegauge.evaluation.trial import Outcome
 from tidegauge.virtualboard.faults import Fault
@@ -122,3 +123,9 @@ def test_healthy_layers_with_many_ties_are_not_blamed(tmp_path: Path) -> None:
     """Many values of a HardSigmoid lie on the middle between two codes."""
     bench = trial.build(tmp_path / "bench", "inverted", "8 bit")
     assert [a.sentence for a in trial.healthy(bench, range(2)) if a.culprits or a.recovered] == []
+
+
+def test_a_mistaken_import_is_compared_with_the_model_as_it_was() -> None:
+    found = try_imports(Imports("inverted", 2, 5))
+    assert len(found) == 2 and found == try_imports(Imports("inverted", 2, 5))
+    assert all(case.hit and case.cause and case.changed > 0 and " taken for " in case.what for case in found)
