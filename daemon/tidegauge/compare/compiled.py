@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -28,10 +29,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WeightScales:
-    """Scales of a layer's weights as the quantisation proto states them, one or one a channel; `bits` of a code."""
+    """Scales of a layer's weights as the quantisation proto states them, one or one a channel; `bits` of a code.
+
+    `bias`: its bias, which calibration moves away from the model's (TIDL does at accuracy_level 1); empty without one.
+    """
 
     scales: tuple[float, ...]
     bits: int
+    bias: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,8 +245,18 @@ def _weights(layers: tuple[quant_proto.QuantLayer, ...]) -> dict[str, WeightScal
         element = elements.from_code(block.element) if block.element is not None else None
         symmetric = not any(block.zero_points)
         if element is not None and not element.is_float and symmetric and usable and len(usable) == len(scales):
-            found[layer.name] = WeightScales(usable, element.bits)
+            found[layer.name] = WeightScales(usable, element.bits, _stated_bias(layer))
     return found
+
+
+def _stated_bias(layer: quant_proto.QuantLayer) -> tuple[float, ...]:
+    """The bias in full, or nothing where it is not there or a value of it is no number."""
+    written = layer.bias[0].values if len(layer.bias) == 1 else ()
+    try:
+        values = tuple(float(text) for text in written)
+    except ValueError:
+        return ()
+    return values if all(map(math.isfinite, values)) else ()
 
 
 def _io(folder: Path, name: str) -> tuple[TensorInfo, ...]:

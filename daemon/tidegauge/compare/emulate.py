@@ -22,7 +22,16 @@ from tidegauge.compare.compiled import Subgraph
 from tidegauge.compare.cutgraph import part_for
 from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.model import reads
-from tidegauge.compare.weights import SCHEMES, Scheme, bias_of, round_bias, scheme_scales, to_scales, weight_inputs
+from tidegauge.compare.weights import (
+    SCHEMES,
+    Scheme,
+    bias_of,
+    held_bias,
+    round_bias,
+    scheme_scales,
+    to_scales,
+    weight_inputs,
+)
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
@@ -106,7 +115,7 @@ class Emulator:
         found: dict[str, Array] = {}
         for name, held in self._held.items():
             for weight, own in held.items() if set(self._work.by_twin[name].reads) & scales.keys() else ():
-                found |= _bias(self._work, weight, own.scales, scales)
+                found |= _bias(self._work, weight, own, scales)
         return found
 
     def _feeds(self, name: str, change: Change, scales: Mapping[str, float]) -> dict[str, Array]:
@@ -154,10 +163,11 @@ def recorded_error(work: Evaluation, layer: Layer, local: Array) -> Array:
 
 
 class _Held(NamedTuple):
-    """Codes in 1 of a weight, one or one an output channel, and the bits of a code."""
+    """Codes in 1 of a weight, one or one an output channel; the bits of a code; the bias that the compile states."""
 
     scales: Array
     bits: int
+    bias: tuple[float, ...] = ()
 
 
 def _weight_scales(work: Evaluation, layer: Layer, subgraphs: Mapping[str, Subgraph]) -> dict[str, _Held]:
@@ -169,7 +179,7 @@ def _weight_scales(work: Evaluation, layer: Layer, subgraphs: Mapping[str, Subgr
     for weight, axis in weight_inputs(model, part.nodes).items():
         if layer.weights == STATED:
             known = subgraphs[layer.tensor.subgraph].weights[layer.tensor.name]
-            found[weight] = _Held(np.asarray(known.scales, np.float64), known.bits)
+            found[weight] = _Held(np.asarray(known.scales, np.float64), known.bits, known.bias)
         else:
             scheme = next(scheme for scheme in SCHEMES if scheme.name == layer.weights)
             found[weight] = _Held(scheme_scales(model.weights[weight], axis, scheme), scheme.bits)
@@ -185,11 +195,11 @@ def _held_weights(work: Evaluation, layer: Layer, scales: Mapping[str, _Held]) -
     axes = weight_inputs(model, part.nodes)
     for weight, own in scales.items():
         held[weight] = to_scales(model.weights[weight], axes[weight], own.scales, own.bits)
-        held |= _bias(work, weight, own.scales, {})
+        held |= _bias(work, weight, own, {})
     return held
 
 
-def _bias(work: Evaluation, weight: str, scales: Array, changed: Mapping[str, float]) -> dict[str, Array]:
+def _bias(work: Evaluation, weight: str, held: _Held, changed: Mapping[str, float]) -> dict[str, Array]:
     """The bias beside these weights, in units of the accumulator, where they are known. `changed`: scales of tensors
     that have others than the device gave them."""
     model = work.reference.model
@@ -198,7 +208,7 @@ def _bias(work: Evaluation, weight: str, scales: Array, changed: Mapping[str, fl
     if found is None or layer is None or layer.encoding is None or not layer.encoding.integer:
         return {}
     scale = changed.get(layer.twin, layer.encoding.scale)
-    return {found[1]: round_bias(model.weights[found[1]], scales * scale)}
+    return {found[1]: round_bias(held_bias(model, found[1], held.bias), held.scales * scale)}
 
 
 def _wide_weights(
@@ -211,7 +221,7 @@ def _wide_weights(
     for weight, own in held.items():
         scales = scheme_scales(model.weights[weight], axes[weight], Scheme("int16", 16, own.scales.size > 1))
         found[weight] = to_scales(model.weights[weight], axes[weight], scales, 16)
-        found |= _bias(work, weight, scales, changed)
+        found |= _bias(work, weight, _Held(scales, 16, own.bias), changed)
     return found
 
 

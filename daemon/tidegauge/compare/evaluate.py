@@ -23,7 +23,16 @@ from tidegauge.compare.range_use import range_use
 from tidegauge.compare.reference import GROUP_BYTES, Recorded, Reference
 from tidegauge.compare.statistics import Encoding, Sums, ends, mean_square, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
-from tidegauge.compare.weights import SCHEMES, bias_of, round_bias, rounded, scheme_scales, to_scales, weight_inputs
+from tidegauge.compare.weights import (
+    SCHEMES,
+    bias_of,
+    held_bias,
+    round_bias,
+    rounded,
+    scheme_scales,
+    to_scales,
+    weight_inputs,
+)
 
 Array = NDArray[Any]
 
@@ -262,31 +271,31 @@ def _candidates(
         if len(known.scales) in (1, channels):
             scales = np.asarray(known.scales, np.float64)
             stated[name] = {weight: to_scales(model.weights[weight], axis, scales, known.bits)}
-            stated[name] |= _bias(work, name, weight, scales)
+            stated[name] |= _bias(work, weight, scales, known.bias)
     yield STATED, stated
     for scheme in SCHEMES:
         tried = {name: rounded(model, weights, scheme) for name, weights in pending.items()}
         for name, weights in pending.items():
             if len(weights) == 1:
                 ((weight, axis),) = weights.items()
-                tried[name] |= _bias(work, name, weight, scheme_scales(model.weights[weight], axis, scheme))
+                tried[name] |= _bias(work, weight, scheme_scales(model.weights[weight], axis, scheme))
         yield scheme.name, tried
 
 
-def _bias(work: Evaluation, name: str, weight: str, scales: Array) -> dict[str, Array]:
+def _bias(work: Evaluation, weight: str, scales: Array, stated: Sequence[float] = ()) -> dict[str, Array]:
     """The region's bias as the accumulator holds it: in units of weight scale times input scale, where these are known.
 
-    A bias that two layers share is left as it is: their units differ.
+    A bias that two layers share is left as it is: their units differ. `stated`: as the compile's tables have it.
     """
     model = work.reference.model
     found = bias_of(model, weight)
     if found is None:
         return {}
     source, bias = found
-    layer = work.by_twin.get(source)
+    layer, value = work.by_twin.get(source), held_bias(model, bias, stated)
     if layer is None or layer.encoding is None or not layer.encoding.integer or layer.tensor.source == "estimate":
-        return {}
-    return {bias: round_bias(model.weights[bias], scales * layer.encoding.scale)}
+        return {bias: value} if stated else {}
+    return {bias: round_bias(value, scales * layer.encoding.scale)}
 
 
 def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Mapping[str, Array] | None) -> bool:

@@ -75,6 +75,12 @@ def bias_of(model: Model, weight: str) -> tuple[str, str] | None:
     return users[0].input[0], bias
 
 
+def held_bias(model: Model, bias: str, stated: Sequence[float] = ()) -> Array:
+    """A bias before rounding: what the compile's tables state, if that is one for each channel, else the model's."""
+    own = model.weights[bias]
+    return np.asarray(stated, own.dtype).reshape(own.shape) if len(stated) == own.size else own
+
+
 def round_bias(bias: Array, scales: Array) -> Array:
     """A bias in whole units of the accumulator: `scales` units in 1, one or one a channel; as it is where neither."""
     if scales.size not in (1, bias.size):

@@ -27,13 +27,17 @@ Message = dict[str, list["Scalar | Message"]]
 
 
 class QuantTensor(msgspec.Struct, frozen=True):
-    """One `outputs`, `weights` or `bias` block. Scales as written, one, or one a channel; `element` a type's code."""
+    """One `outputs`, `weights` or `bias` block. Scales as written, one, or one a channel; `element` a type's code.
+
+    `values`: of a bias, as written, in the unit of the layer's sums; empty elsewhere.
+    """
 
     element: int | None
     scales: tuple[str, ...]
     zero_points: tuple[int, ...]
     minimum: str | None
     maximum: str | None
+    values: tuple[str, ...] = ()
 
 
 class QuantLayer(msgspec.Struct, frozen=True):
@@ -80,6 +84,7 @@ def _tensor(block: Message) -> QuantTensor:
         zero_points=tuple(_whole(value, "zero_point") for value in block.get("zero_point", [])),
         minimum=_scalar(block, "min"),
         maximum=_scalar(block, "max"),
+        values=tuple(value for value in block.get("value", []) if isinstance(value, str)),
     )
 
 

@@ -15,7 +15,7 @@ from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.network import load_artifacts
 from tidegauge.virtualboard.options import CompileOptions
-from unit.compare.lab import Board, Net, build, picture
+from unit.compare.lab import MODELS, Board, Net, build, picture
 
 CONVOLUTIONS = {
     "enhancer": ("/enc/c2/Relu_output_0", "/dec/c4/Conv_output_0"),
@@ -134,3 +134,21 @@ def test_digits_are_too_few_where_they_move_a_code(dtype: str, scale: float, coa
 
 def test_the_model_is_valid(tmp_path: Path) -> None:
     onnx.checker.check_model(str(growing(tmp_path / "net.onnx")))
+
+
+@pytest.mark.parametrize("model", ["classifier", "segmenter"])
+def test_biases_that_calibration_moved_are_the_compiles(model: str, tmp_path: Path) -> None:
+    """TIDL's accuracy_level 1 shifts biases, on purpose: the proto tells them, and no layer is wrong for it."""
+    path = MODELS[model](tmp_path / "net.onnx")
+    shape = (1, 3, *((48, 48) if model == "classifier" else (40, 56)))
+    pasted = {"accuracy_level": "1", "advanced_options:calibration_frames": "4"}
+    chosen = CompileOptions.from_tidl({**pasted, "advanced_options:calibration_iterations": "4"})
+    compile_model(path, tmp_path / "artifacts", [{"input": picture(shape, seed)} for seed in range(4)], chosen)
+    board = Board(path, tmp_path / "artifacts", tmp_path, shape)
+    (subgraph,) = read_tempdir(board.artifacts).values()
+    assert all(known.bias for known in subgraph.weights.values())
+    answer = board.compare()
+    assert answer.culprits == () and answer.recovered == (), answer.sentence
+    layer = CONVOLUTIONS[model][-1]
+    wrong = board.compare([Fault(layer, "bias", 2.0)])
+    assert [c.layer for c in (*wrong.culprits, *wrong.recovered)] == [layer]
