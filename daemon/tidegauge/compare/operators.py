@@ -121,7 +121,9 @@ def _activation(model: Model, node: Any) -> Iterator[Substitute]:
         yield Substitute(
             f"as HardSigmoid of slope {words}", (_like(node, "HardSigmoid", [read], alpha=alpha, beta=0.5),)
         )
-    for gate, words, more in (("HardSigmoid", "HardSwish", {"alpha": 1 / 6, "beta": 0.5}), ("Sigmoid", "Swish", {})):
+    gates: list[tuple[str, str, dict[str, Any]]]
+    gates = [("HardSigmoid", "HardSwish", {"alpha": 1 / 6, "beta": 0.5}), ("Sigmoid", "Swish", {})]
+    for gate, words, more in gates:
         first = helper.make_node(gate, [read], [inner], **more)
         yield Substitute(f"as {words}", (first, _like(node, "Mul", [read, inner])))
     for op in ("Sigmoid", "Tanh", "Elu", "Softplus"):
@@ -163,10 +165,14 @@ def _whole(model: Model, node: Any) -> Iterator[Substitute]:
 def _resize(model: Model, node: Any) -> Iterator[Substitute]:
     kept = {k: v for k, v in _attributes(node).items() if k not in _RESIZE}
     for places in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"):
-        linear = {"mode": "linear", "coordinate_transformation_mode": places}
+        linear: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": places}
         yield Substitute(f"as bilinear, {places}", (_like(node, "Resize", **kept, **linear),))
         for rounding in ("floor", "round_prefer_floor", "round_prefer_ceil"):
-            nearest = {"mode": "nearest", "coordinate_transformation_mode": places, "nearest_mode": rounding}
+            nearest: dict[str, Any] = {
+                "mode": "nearest",
+                "coordinate_transformation_mode": places,
+                "nearest_mode": rounding,
+            }
             yield Substitute(f"as nearest, {places}, {rounding}", (_like(node, "Resize", **kept, **nearest),))
 
 
