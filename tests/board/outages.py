@@ -161,6 +161,7 @@ def cut_in_capture(test: BoardTest) -> None:
     test.holds(group, "the capture is known to be cut off", known)
     test.holds(group, "its traces are gone", not list(test.tree.root.glob("srv/board/vb/tmp/*trace*")))
     test.holds(group, "it counts for the limits", len(now["captures"]) == captures + 1)
+    _end_remote_log(test)
 
 
 def cut_in_upload(test: BoardTest) -> None:
@@ -192,8 +193,7 @@ def cut_in_upload(test: BoardTest) -> None:
             test.holds(group, "and off the board", True)
         finally:
             restore(test, before)
-            test.tree.run("systemctl", "stop", "virtual-remote-log", check=False)
-            (test.tree.root / "etc/systemd/system/virtual-remote-log.service").unlink(missing_ok=True)
+            _end_remote_log(test)
             collector.stop_in_time()
 
 
@@ -213,6 +213,12 @@ def _start_remote_log(test: BoardTest) -> None:
         unit.write_text(REMOTE_LOG)
         test.tree.run("systemctl", "daemon-reload")
     test.tree.run("systemctl", "start", "virtual-remote-log")
+
+
+def _end_remote_log(test: BoardTest) -> None:
+    """The unit is this test's own: nothing that is uninstalled later."""
+    test.tree.run("systemctl", "stop", "virtual-remote-log", check=False)
+    (test.tree.root / "etc/systemd/system/virtual-remote-log.service").unlink(missing_ok=True)
 
 
 def _trace_slowly(test: BoardTest, seconds: float) -> None:
