@@ -144,6 +144,8 @@ class ResultServer:
         self._closing = True
         self._wake()
         self._thread.join()
+        self._wake_receive.close()  # by the caller: the thread may have seen `_closing` before the wake-up was sent
+        self._wake_send.close()
         if _identity(self._path) == self._identity:
             self._path.unlink(missing_ok=True)
 
@@ -165,8 +167,7 @@ class ResultServer:
         for client in list(self._clients):
             self._drop(client)
         self._selector.close()
-        for sock in (self._listener, self._wake_receive, self._wake_send):
-            sock.close()
+        self._listener.close()
 
     def _accept(self) -> None:
         try:

@@ -231,3 +231,12 @@ def test_the_successors_socket_survives_the_predecessors_late_end(path: Path) ->
     connect(second, path).close()
     second.close()
     path.with_suffix(".old").unlink()
+
+
+def test_closing_while_a_client_leaves(path: Path) -> None:
+    """The serving thread may be awake already, and be through before it is told to look."""
+    for _ in range(50):
+        server = ResultServer(path)
+        client = connect(server, path)
+        client.close()
+        server.close()
