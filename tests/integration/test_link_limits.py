@@ -68,7 +68,7 @@ def test_outside_the_window_only_what_is_small_or_asked_for(tmp_path: Path, monk
 
     async def test() -> None:
         async with mosquitto(tmp_path) as broker:
-            config = link(broker.port, upload_window="22:00-06:00")
+            config = link(broker.port, upload_window="22:00-06:00", status_interval=1.0)
             spool = Spool(tmp_path / "spool", LIMITS)
             first, second = put_bundle(spool, "bundle-0001", (5000,)), put_bundle(spool, "bundle-0002", (6000,))
             uplink = Uplink(config, DEVICE, spool, 1)

@@ -130,7 +130,7 @@ def collector_settings(places: Places, broker_port: int, port: int) -> dict[str,
         "data": "data",
         "compile_library": str(places.library),
         "http": {"host": "127.0.0.1", "port": port},
-        "link": {"host": "127.0.0.1", "port": broker_port, "backoff_most": 5.0},
+        "link": {"host": "127.0.0.1", "port": broker_port, "backoff_most": 5.0, "connect_jitter": 0.0},
     }
 
 
