@@ -28,6 +28,7 @@ MODULES = tuple(
         "soc",
         "virtual_board",
         "heap",
+        "camera_device",
         "camera",
         "clock",
         "watchdog",

@@ -16,6 +16,7 @@ from tidegauge.spool.limits import SpoolLimits
 from tidegauge.tidl.io_descriptor import IoDescriptor, IoInput, IoOutput, pack
 
 BOARDS = Path(__file__).parent / "boards"
+CAMERAS = Path(__file__).parents[3] / "agent_config" / "cameras"
 DIMS = (1, 1, 1, 3, 8, 16)
 
 
@@ -28,6 +29,10 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
     remove: tuple[str, ...] = ()
     environment: dict[str, str] = msgspec.field(default_factory=lambda: {"SOC": "am62a"})
     settings: dict[str, Any] = {}
+
+
+class CameraFile(msgspec.Struct):
+    camera: CameraConfig
 
 
 def descriptor() -> bytes:
@@ -59,7 +64,7 @@ def context_of(root: Path, environment: dict[str, str], **changes: Any) -> Conte
         device="cam-1",
         state="/var/lib/tidegauge",
         profile=profile,
-        camera=CameraConfig(kind="rtsp", source="rtsp://127.0.0.1/none"),
+        camera=msgspec.toml.decode((CAMERAS / "imx219.toml").read_bytes(), type=CameraFile).camera,
         link=LinkConfig(),
         spool=SpoolLimits(max_mib=1, headroom_mib=0),
         room_mib=1,

@@ -10,6 +10,7 @@ import pytest
 
 from tidegauge.preflight.context import Context
 from tidegauge.preflight.probe import Finding
+from tidegauge.preflight.probes import camera
 from tidegauge.preflight.registry import MODULES, load
 from unit.preflight.board_tree import BOARDS, Case, context_of, make_board
 
@@ -49,3 +50,10 @@ def test_a_case_is_noticed_by_its_check_alone(tmp_path: Path, name: str) -> None
         assert case.cure in found[named].cure
     for finding in found.values():
         assert bool(finding.cure) is (finding.status in ("warning", "failed"))
+
+
+def test_a_camera_without_its_device_is_told_once(tmp_path: Path) -> None:
+    make_board(tmp_path / "root")
+    (tmp_path / "root/dev/video2").unlink()
+    found = camera.run(context_of(tmp_path / "root", {"SOC": "am62a"}))
+    assert (found.status, found.found) == ("not_applicable", "cure the check `camera-device` first")

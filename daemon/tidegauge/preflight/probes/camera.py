@@ -6,13 +6,16 @@ from pathlib import Path
 
 from tidegauge.camera.faults import CameraFault
 from tidegauge.preflight.context import Context
-from tidegauge.preflight.probe import Finding, Probe, failed, ok
+from tidegauge.preflight.probe import Finding, Probe, failed, not_applicable, ok
+from tidegauge.preflight.probes import camera_device
 
 
 def run(context: Context) -> Finding:
     from tidegauge.camera.open import open_source  # loads OpenCV: in the child only
 
     camera = context.required.camera
+    if not context.virtual and camera_device.missing(context, *camera_device.named(camera)) is not None:
+        return not_applicable("cure the check `camera-device` first")
     if not camera.live and not Path(camera.source).exists():
         return failed(
             f"{camera.source} (key `camera.source`) does not exist",
