@@ -16,13 +16,13 @@ from tidegauge.demo.run import Options, Outcome, run
 from tidegauge.demo.show import Show
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard.failures import parse
-from tidegauge.virtualboard.faults import KINDS
+from tidegauge.virtualboard.faults import ALL_KINDS
 
 
 @click.command("demo")
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws clip, layer and fault.")
 @click.option("--layer", help="Inject into this layer (`tidegauge virtualboard layers` lists them).")
-@click.option("--fault", type=click.Choice([*KINDS, "none"]), help="Inject this fault; `none`: no alarm may come.")
+@click.option("--fault", type=click.Choice([*ALL_KINDS, "none"]), help="Inject this fault; `none`: no alarm may come.")
 @click.option("--from-start", is_flag=True, help="The fault is there before acceptance, which then fails.")
 @click.option(
     "--story",

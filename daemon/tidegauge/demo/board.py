@@ -15,7 +15,7 @@ from tidegauge.demo.settings import HEIGHT, MODEL, PHOTOS, SCENE_FRAMES, WIDTH, 
 from tidegauge.errors import TidegaugeError
 from tidegauge.pipeline.preprocess import input_tensor
 from tidegauge.virtualboard.compiler import compile_model
-from tidegauge.virtualboard.faults import KINDS, Fault, Kind, eligible_layers
+from tidegauge.virtualboard.faults import ALL_KINDS, KINDS, Fault, Kind, eligible_layers
 from tidegauge.virtualboard.options import CompileOptions, CompileReport
 
 CALIBRATION_FRAMES = 24
@@ -72,7 +72,7 @@ def choose_fault(artifacts: Path, seed: int, kind: str | None, layer: str | None
     eligible = eligible_layers(artifacts)
     draw = random.Random(seed)
     drawn = draw.choice(DRAWN)
-    asked = [known for known in KINDS if known == kind]
+    asked = [known for known in ALL_KINDS if known == kind]
     if asked:
         drawn = asked[0]
     elif layer is not None:

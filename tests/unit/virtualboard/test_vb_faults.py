@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegauge.demo.board import choose_fault
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard.execution import Twin
 from tidegauge.virtualboard.faults import ALL_KINDS, KINDS, MORE_KINDS, Fault, Kind, eligible, eligible_layers, parse
@@ -206,3 +207,11 @@ def test_inside_a_convolution(network: TwinNetwork, picture: Tensors, healthy: T
     assert np.abs(wrapped).max() <= 0.5 * largest + step
     with pytest.raises(TidegaugeError, match="no inner product with weights: layers that can: relu1"):
         run(network, picture, Fault("curves", "bias"))
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_the_demo_injects_whichever_kind_is_asked_for(artifacts: Path, kind: Kind) -> None:
+    if not eligible_layers(artifacts)[kind]:
+        pytest.skip(f"no layer of this network can have the fault {kind}")
+    fault = choose_fault(artifacts, seed=1, kind=kind, layer=None)
+    assert fault is not None and fault.kind == kind and fault.layer in eligible_layers(artifacts)[kind]
