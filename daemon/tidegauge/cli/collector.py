@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from tidegauge.cli.collector_keys import keys
+from tidegauge.cli.collector_tokens import token
 from tidegauge.collector import config, startup
 from tidegauge.errors import TidegaugeError
 
@@ -28,6 +29,7 @@ def command() -> None:
 
 
 command.add_command(keys)
+command.add_command(token)
 
 
 @command.command("run")

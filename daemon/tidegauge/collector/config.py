@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -119,6 +120,25 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_metrics: bool = True
 
 
+class AccessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[access]`: who may see and who may do things. Tokens are made by `tidegauge collector token new`.
+
+    `local`: role of whoever is on this computer, while `http.host` is a loopback address; "none": a token is due as
+    well. `proxies`: addresses or networks of reverse proxies whose `user_header` and `group_header` are believed, and
+    nobody else's. Whom they let through is a viewer; `operators` and `operator_groups` (patterns) are operators.
+    `session_hours`: after which a browser logs in anew. `attempts_per_minute`: wrong tokens from one address.
+    """
+
+    local: Literal["operator", "viewer", "none"] = "operator"
+    proxies: tuple[str, ...] = ()
+    user_header: Annotated[str, Meta(pattern="^[A-Za-z0-9-]*$")] = "X-Forwarded-User"
+    group_header: Annotated[str, Meta(pattern="^[A-Za-z0-9-]*$")] = "X-Forwarded-Groups"
+    operators: tuple[str, ...] = ()
+    operator_groups: tuple[str, ...] = ()
+    session_hours: Annotated[float, Meta(gt=0, le=720)] = 12.0
+    attempts_per_minute: Positive = 10
+
+
 class ScrapeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[scrape]`: boards that Prometheus can reach itself, for its discovery at `/api/v1/sd`.
 
@@ -177,6 +197,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link: LinkConfig
     compile_library: str = ""
     http: HttpConfig = HttpConfig()
+    access: AccessConfig = AccessConfig()
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
     scrape: ScrapeConfig = ScrapeConfig()
@@ -237,6 +258,14 @@ def _check(path: Path, config: CollectorConfig) -> None:
             f"{path} leaves a role out, which no other process can take on without a shared database",
             "give `database.url` and `blobs.bucket`, or leave out the key `roles`",
         )
+    for proxy in config.access.proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{path} names {proxy!r} in `access.proxies`, which is no address",
+                'write an address or a network, such as "10.0.0.5" or "10.0.0.0/24"',
+            ) from error
     if config.workers.dead_after < 2 * config.workers.heartbeat:
         raise ConfigurationError(
             f"{path} takes a process for dead after `workers.dead_after` = {config.workers.dead_after:g} s",

@@ -19,6 +19,7 @@ import uvicorn
 
 from tidegauge.clocks import wall
 from tidegauge.collector import housekeeping, retention, web
+from tidegauge.collector.access import Access
 from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
@@ -30,6 +31,7 @@ from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.presence import Presence
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.registered import Registered
+from tidegauge.collector.roles import is_loopback
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage
@@ -78,6 +80,7 @@ def run(config: CollectorConfig, listener: socket.socket) -> None:
 def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
     opened = open_storage(config)
     store, blobs, partials = opened.store, opened.blobs, opened.partials
+    check_reach(config, store)
     if not partials.shared:
         partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
     blobs.clean()
@@ -104,9 +107,21 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         connected=lambda: link is None or link.connected,
         stands_back=lambda: link.stands_back if link is not None else "",
         scrape=config.scrape,
+        access=Access(store, config.access, is_loopback(config.http.host)),
     )
     url = _url(config.http, listener)
     return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
+
+
+def check_reach(config: CollectorConfig, store: Store) -> None:
+    """What others reach needs somebody to let in. Raises TidegaugeError."""
+    if not is_loopback(config.http.host) and not config.access.proxies and not store.token_count():
+        store.close()
+        raise TidegaugeError(
+            f"the collector would listen on {config.http.host} (key `http.host`), and nobody could be told apart",
+            "make a token first (`tidegauge collector token new NAME --role operator`), name a reverse proxy "
+            "(`access.proxies`), or listen on 127.0.0.1",
+        )
 
 
 def _link(

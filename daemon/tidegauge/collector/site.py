@@ -11,6 +11,7 @@ from litestar.exceptions import ClientException, NotFoundException
 from litestar.status_codes import HTTP_409_CONFLICT
 
 from tidegauge.bundles.manifest import Manifest
+from tidegauge.collector.access import Access
 from tidegauge.collector.assemble import archive
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import ScrapeConfig
@@ -37,6 +38,7 @@ class Site:
     connected: Callable[[], bool]
     stands_back: Callable[[], str]
     scrape: ScrapeConfig
+    access: Access
 
     def bundle(self, device: str, bundle: str) -> Bundle:
         """Raises NotFoundException."""

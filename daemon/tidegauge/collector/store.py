@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, Table, func, select
 
+from tidegauge.collector.access_rows import AccessRows
 from tidegauge.collector.bundle_rows import BundleConflict, BundleRows, StoredReport
 from tidegauge.collector.device_rows import DeviceRows
 from tidegauge.collector.executor_rows import ExecutorRows
@@ -18,7 +19,7 @@ from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(BundleRows, DeviceRows, ExecutorRows, FindingRows, KeyRows, LibraryRows, RecordRows):
+class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, KeyRows, LibraryRows, RecordRows):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

@@ -230,6 +230,49 @@ library = Table(
     Index("library_by_hash", "sha256"),
 )
 
+#: Who may ask. `digest`: SHA-256 of the token, which is nowhere else. `expires` 0: never. Unix seconds.
+access_tokens = Table(
+    "access_tokens",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("used", Float, nullable=False),
+)
+
+#: Browsers that have shown a token. `digest`: SHA-256 of the cookie; `token`: that of the token, with which it ends.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Index("sessions_by_token", "token"),
+)
+
+#: What all processes of this collector must know and nobody else may: `csrf`.
+secrets = Table(
+    "secrets", metadata, Column("name", Text, primary_key=True), Column("value", LargeBinary, nullable=False)
+)
+
+#: Who did what, in the order of `number`.
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("audit_by_device", "device", "number"),
+)
+
 
 class Device(msgspec.Struct, frozen=True):
     """A board as it last told of itself. `last_seen`: Unix seconds of the collector's clock. `alarms`: active ones."""

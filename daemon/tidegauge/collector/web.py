@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from litestar import Litestar, MediaType, Request, Response, Router, get
 from litestar.config.compression import CompressionConfig
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath
 from litestar.plugins.jinja import JinjaTemplateEngine
-from litestar.response import Stream, Template
+from litestar.response import Redirect, Stream, Template
 from litestar.static_files import create_static_files_router
-from litestar.status_codes import HTTP_500_INTERNAL_SERVER_ERROR
+from litestar.status_codes import (
+    HTTP_303_SEE_OTHER,
+    HTTP_401_UNAUTHORIZED,
+    HTTP_500_INTERNAL_SERVER_ERROR,
+    HTTP_503_SERVICE_UNAVAILABLE,
+)
 from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.exc import SQLAlchemyError
 
 from tidegauge import __version__
 from tidegauge.clocks import wall
-from tidegauge.collector import api, views
+from tidegauge.collector import api, probes, sessions, views
+from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, visitor_of
 from tidegauge.collector.api import TheSite
 from tidegauge.collector.compare_process import HTML, JSON
+from tidegauge.collector.headers import with_security
+from tidegauge.collector.roles import Visitor
 from tidegauge.collector.site import Site
 from tidegauge.errors import TidegaugeError
 
+_log = logging.getLogger(__name__)
 _HERE = Path(__file__).parent
-
-#: Pages of this program have no inline script or style.
-CSP = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-#: A report is one file with all in it, made from what a device sent: it may draw, and reach nothing else.
-REPORT_CSP = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts allow-downloads allow-popups"
-)
+#: Of a form or of JSON; what is larger is an upload, and has its own limits.
+_BODY_BYTES = 1 << 20
 
 
 @get("/", sync_to_thread=True)
@@ -103,18 +112,26 @@ def metrics(site: TheSite) -> Response[bytes]:
 def build(site: Site) -> Litestar:
     """The application; `site.base` comes before every path."""
     pages = Router("/", route_handlers=[index, bundle_page, download, report, comparison], include_in_schema=False)
-    static = create_static_files_router("/static", [_HERE / "static"], include_in_schema=False)
+    static = create_static_files_router("/static", [_HERE / "static"], include_in_schema=False, opt=PUBLIC)
     return Litestar(
         path=site.base or None,
-        route_handlers=[pages, metrics, api.router, static],
+        route_handlers=[pages, metrics, probes.router, sessions.router, api.router, static],
+        guards=[admit],
+        state=State({"access": site.access, "base": site.base}),
+        request_max_body_size=_BODY_BYTES,
         dependencies={"site": Provide(lambda: site, use_cache=True, sync_to_thread=False)},
         template_config=TemplateConfig(instance=_templates(site)),
         openapi_config=OpenAPIConfig(
             title="Tidegauge collector", version=__version__, path="/schema", render_plugins=[JsonRenderPlugin()]
         ),
-        compression_config=CompressionConfig(backend="gzip", exclude=["/download"]),
+        compression_config=CompressionConfig(backend="gzip", exclude=["/download", "/archive", "/events"]),
         before_send=[_security_headers],
-        exception_handlers={HTTPException: _http_error, TidegaugeError: _own_error},
+        exception_handlers={
+            HTTPException: _http_error,
+            TidegaugeError: _own_error,
+            OSError: _storage_error,
+            SQLAlchemyError: _storage_error,
+        },
         logging_config=None,
     )
 
@@ -124,36 +141,54 @@ def _templates(site: Site) -> JinjaTemplateEngine:
     names = ("utc", "iso", "ago", "size", "number", "percent", "words", "bundle_badge", "device_badge", "verdict_line")
     engine.engine.globals.update({name: getattr(views, name) for name in names})
     engine.engine.globals.update(base=site.base, version=__version__)
+    engine.register_template_callable("csrf_token", lambda context: site.access.csrf(_visitor(context).anchor))
+    engine.register_template_callable("visitor", _visitor)
     engine.engine.trim_blocks = engine.engine.lstrip_blocks = True
     return engine
 
 
+def _visitor(context: Mapping[str, Any]) -> Visitor:
+    return visitor_of(context["request"])
+
+
 async def _security_headers(message: Message, scope: Scope) -> None:
     """On every response, errors and static files too, which `response_headers` of the application would miss."""
-    if message["type"] != "http.response.start":
-        return
-    is_report = "/reports/" in scope["path"] and scope["path"].endswith(f"/{HTML}")
-    found = [
-        (b"content-security-policy", (REPORT_CSP if is_report else CSP).encode()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"same-origin"),
-    ]
-    message["headers"] = [*message["headers"], *found]
+    if message["type"] == "http.response.start":
+        access: Access = scope["litestar_app"].state.access
+        secure = access.places.secure(asked_of(ASGIConnection(scope)))
+        message["headers"] = with_security(scope["path"], message["headers"], secure)
 
 
 def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    return _error(request, error.status_code, error.detail)
+    if error.status_code == HTTP_401_UNAUTHORIZED and _is_page(request) and not request.headers.get("authorization"):
+        query = request.scope["query_string"].decode("latin-1")
+        target = quote(request.scope["path"] + (f"?{query}" if query else ""), safe="/")
+        return Redirect(f"{request.app.state.base}/login?next={target}", status_code=HTTP_303_SEE_OTHER)
+    return _error(request, error.status_code, error.detail, error.headers)
 
 
 def _own_error(request: Request[Any, Any, Any], error: TidegaugeError) -> Response[Any]:
     return _error(request, HTTP_500_INTERNAL_SERVER_ERROR, str(error))
 
 
-def _error(request: Request[Any, Any, Any], status: int, detail: str) -> Response[Any]:
-    """JSON for the API, a page for people."""
-    if "/api/" in request.url.path:
-        return Response({"status_code": status, "detail": detail}, status_code=status, media_type=MediaType.JSON)
+def _storage_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    _log.error("%s %s: %s", request.method, request.scope["path"], error)
+    return _error(request, HTTP_503_SERVICE_UNAVAILABLE, "the collector's storage failed: see its log, and try again")
+
+
+def _is_page(request: Request[Any, Any, Any]) -> bool:
+    """Whether a person has opened it in a browser."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def _error(
+    request: Request[Any, Any, Any], status: int, detail: str, headers: dict[str, str] | None = None
+) -> Response[Any]:
+    """JSON for the API and for programs, a page for people."""
+    if "/api/" in request.scope["path"]:
+        body = {"status_code": status, "detail": detail}
+        return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
     engine = request.app.template_engine
     assert engine is not None  # `build` has set it
-    text = engine.get_template("error.html").render(status=status, detail=detail)
-    return Response(text, status_code=status, media_type=MediaType.HTML)
+    text = engine.get_template("error.html").render(status=status, detail=detail, request=request)
+    return Response(text, status_code=status, media_type=MediaType.HTML, headers=headers)

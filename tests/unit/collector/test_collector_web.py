@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from integration.collector_web import from_here
 from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Wall
 from tidegauge.collector import views, web
+from tidegauge.collector.access import Access
 from tidegauge.collector.blobs import hash_of
-from tidegauge.collector.config import ScrapeConfig
+from tidegauge.collector.config import AccessConfig, ScrapeConfig
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.store import StoredReport
@@ -38,8 +40,9 @@ def client(shelf: Shelf, tmp_path: Path) -> Iterator[TestClient[Any]]:
         connected=lambda: True,
         stands_back=lambda: "",
         scrape=ScrapeConfig("{device}.boards:9464", ("cam-*",)),
+        access=Access(shelf.store, AccessConfig(), loopback=True),
     )
-    with TestClient(web.build(site)) as opened:
+    with TestClient(from_here(web.build(site)), base_url="http://127.0.0.1:8420") as opened:
         yield opened
 
 
