@@ -225,6 +225,8 @@ def _board() -> list[Alert]:
     refused = _grew('tidegauge_mqtt_publishes_total{result="refused"}', "30m")
     bundles = _grew("tidegauge_bundles_refused_total", "6h")
     connected = of_board("max_over_time(tidegauge_mqtt_connected[5m])")
+    configured = of_board("max_over_time(tidegauge_config_last_reload_successful[5m])")
+    replaced = of_board("min_over_time(tidegauge_artifacts_refused[5m])")
     return [
         Alert(
             "TidegaugeDeviceSilent",
@@ -289,6 +291,26 @@ def _board() -> list[Alert]:
             "evidence does not arrive and will be dropped when the spool is full.",
         ),
         Alert(
+            "TidegaugeConfigurationRefused",
+            "tidegauge-board",
+            "warning",
+            f"max by (device) ({configured}) == 0",
+            "{{ $labels.device }} does not run with its configuration file",
+            "agent.toml was changed and is wrong. The agent goes on with the one before; after a restart it would not "
+            "start, and nobody would watch the accelerator.",
+            "5m",
+        ),
+        Alert(
+            "TidegaugeArtifactsRefused",
+            "tidegauge-board",
+            "warning",
+            f"max by (device) ({replaced}) == 1",
+            "{{ $labels.device }} does not run the model that lies on its disk",
+            "Model or artifacts were replaced by files that do not pass the check. The agent goes on with those "
+            "before; a restart would not bring the accelerator up.",
+            "5m",
+        ),
+        Alert(
             "TidegaugeCertificateExpiring",
             "tidegauge-board",
             "warning",
@@ -306,7 +328,17 @@ def _collector() -> list[Alert]:
     own = "tidegauge_certificate_expiry_timestamp_seconds and on (job, instance) tidegauge_collector_build_info"
     waiting = 'sum by (job) (tidegauge_collector_bundles{state=~"complete|comparing"})'
     ended = "sum by (job) (increase(tidegauge_collector_comparisons_total[1h]))"
+    finding = "last_over_time(tidegauge_collector_finding_boards[6h])"
     return [
+        Alert(
+            "TidegaugeFinding",
+            "tidegauge-collector",
+            "warning",
+            f"max by (job, finding, model, sdk, layer, cause) ({finding}) > 0",
+            "Layer {{ $labels.layer }} of model {{ $labels.model }} computes wrongly ({{ $labels.cause }})",
+            "The comparison of captured layers has named a culprit. However many boards have the same fault, this is "
+            "one finding: its page lists them, and the report has the compile option that cures it.",
+        ),
         Alert(
             "TidegaugeCollectorDown",
             "tidegauge-collector",

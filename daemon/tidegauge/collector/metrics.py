@@ -6,7 +6,7 @@ Counts of what is in the database are read from it at each scrape; counters are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import prometheus_client
@@ -16,8 +16,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from tidegauge import __version__
-from tidegauge.clocks import wall
+from tidegauge.clocks import Wall, wall
 from tidegauge.collector import device_metrics
+from tidegauge.collector.findings import Finding
 from tidegauge.collector.store import Store
 from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES
 from tidegauge.errors import TidegaugeError
@@ -39,6 +40,10 @@ REFUSALS = (
 )
 POSTPONEMENTS = ("device_quota", "disk", "database", "budget", "elsewhere")
 RESULTS = ("fine", "culprit", "coverage", "failed")
+#: Days for which a finding is told after its last evidence, and how many are told, those on most boards first.
+FINDING_DAYS, FINDINGS = 7.0, 50
+#: Longest label that a comparison's answer may make.
+_LABEL = 200
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 
 
@@ -129,8 +134,23 @@ class _FromStore(Collector):
         yield _by_state("transfers", "Files of devices by state of their transfer.", TRANSFER_STATES, totals.transfers)
         yield GaugeMetricFamily("tidegauge_collector_blobs", "Blobs held.", value=totals.blobs)
         yield GaugeMetricFamily("tidegauge_collector_blobs_bytes", "Size of all blobs held.", value=totals.blob_bytes)
+        yield _findings(self._store.findings(Wall(wall() - FINDING_DAYS * 86400.0), FINDINGS))
         if self._by_device:
             yield from device_metrics.families(devices, self._store.active_alarms())
+
+
+def _findings(found: Sequence[Finding]) -> GaugeMetricFamily:
+    """A series a fault, however many boards have it."""
+    family = GaugeMetricFamily(
+        "tidegauge_collector_finding_boards",
+        f"Boards with the same fault (model, artifacts, SDK, layer, cause), told for {FINDING_DAYS:g} days after the "
+        "last evidence of it.",
+        labels=["finding", "model", "sdk", "layer", "cause"],
+    )
+    for each in found:
+        labels = (each.id, each.model, each.sdk, each.layer, each.cause)
+        family.add_metric([text[:_LABEL] for text in labels], each.devices)
+    return family
 
 
 class _OfCertificate(Collector):

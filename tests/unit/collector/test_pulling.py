@@ -17,12 +17,14 @@ from tidegauge.clocks import Wall, wall
 from tidegauge.collector import pull_policy
 from tidegauge.collector.config import PullConfig, PullRule
 from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.metrics import FINDING_DAYS
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.collector.registered import Registered, unpack
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
 from tidegauge.link.wire import FileResponse, Init, encode
 
+NAME = "tidegauge_collector_finding_boards{"
 FINE = Fingerprint(100, 0, -5.0, 90.0, 10.0, 20.0, 0.1, 0.3, 0.0, None)
 
 
@@ -209,3 +211,18 @@ def test_same_fault_on_many_boards_is_one_finding(shelf: Shelf, bundle_maker: Ca
     assert (boards[0].device, boards[0].bundle, boards[0].bundles) == ("cam-0", "bundle-0002", 2)
     assert [each.device for each in boards[1:]] == ["cam-4", "cam-3", "cam-2", "cam-1"]
     assert [each.layer for each in store.findings(since=25.0)] == ["conv3"]
+
+
+def test_findings_are_a_series_a_fault_while_their_evidence_is_new(
+    shelf: Shelf, bundle_maker: Callable[..., Any]
+) -> None:
+    for number, age in enumerate((0.0, 3600.0, FINDING_DAYS * 86400.0 + 60.0)):
+        made = bundle_maker(device=f"cam-{number}", bundle="bundle-0001")
+        shelf.store.add_bundle(made.manifest, made.head_id, Wall(wall() - age))
+        layer = "conv3" if age < 86400.0 else "conv9"
+        shelf.store.set_bundle(
+            f"cam-{number}", "bundle-0001", "compared", exit_code=1, culprit=layer, culprit_cause="gain"
+        )
+    lines = [line for line in shelf.metrics.render().decode().splitlines() if line.startswith(NAME)]
+    assert len(lines) == 1 and lines[0].endswith(" 2.0")
+    assert 'model="enhancer",sdk="11.1"' in lines[0] and 'layer="conv3"' in lines[0] and 'cause="gain"' in lines[0]

@@ -67,6 +67,8 @@ REFUSED = 'tidegauge_mqtt_publishes_total{result="refused"}'
 TURNED_AWAY = "tidegauge_bundles_refused_total"
 CERTIFICATE = 'tidegauge_certificate_expiry_timestamp_seconds{use="link"}'
 UNWRITABLE = "tidegauge_state_unwritable"
+CONFIGURED = "tidegauge_config_last_reload_successful"
+REPLACED = "tidegauge_artifacts_refused"
 STUCK = 'tidegauge_agent_state{state="stuck"}'
 
 FAR = 1e9
@@ -87,6 +89,8 @@ _BOARD: dict[str, Given] = {
     CERTIFICATE: FAR,
     STUCK: 0.0,
     UNWRITABLE: 0.0,
+    CONFIGURED: 1.0,
+    REPLACED: 0.0,
     'tidegauge_agent_state{state="running"}': 1.0,
 }
 
@@ -99,6 +103,11 @@ def comparisons(result: str) -> str:
 
 def bundles(state: str) -> str:
     return f'tidegauge_collector_bundles{{state="{state}"}}'
+
+
+def finding(layer: str, name: str = "0badc0de") -> str:
+    labels = f'finding="{name}",{MODEL},sdk="11.1",layer="{layer}",cause="gain"'
+    return f"tidegauge_collector_finding_boards{{{labels}}}"
 
 
 def postponed(reason: str) -> str:

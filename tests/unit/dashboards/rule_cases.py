@@ -229,6 +229,26 @@ def board_cases() -> list[Case]:
             (board({fs.UNWRITABLE: between(5, 8)}),),
             {9: NOTHING, 12: NOTHING},
         ),
+        Case(
+            "ConfigurationRefused",
+            (board({fs.CONFIGURED: from_minute(5, 1, 0)}),),
+            {14: NOTHING, 17: fires("ConfigurationRefused", DEVICE)},
+        ),
+        Case(
+            "ConfigurationRefused: while a file is being written",
+            (board({fs.CONFIGURED: lambda t: float(t % 4 != 0)}),),
+            {35: NOTHING},
+        ),
+        Case(
+            "ArtifactsRefused",
+            (board({fs.REPLACED: from_minute(5)}),),
+            {14: NOTHING, 17: fires("ArtifactsRefused", DEVICE)},
+        ),
+        Case(
+            "ArtifactsRefused: while files are being copied",
+            (board({fs.REPLACED: between(5, 8)}),),
+            {9: NOTHING, 20: NOTHING},
+        ),
         Case("LinkDown", (board({fs.CONNECTED: from_minute(5, 1, 0)}),), {25: NOTHING, 45: down}),
         Case("LinkDown: it flaps", (board({fs.CONNECTED: lambda t: float(t % 4 == 0)}),), {35: NOTHING, 65: NOTHING}),
         Case(
@@ -276,12 +296,22 @@ def board_cases() -> list[Case]:
     ]
 
 
+def found(layer: str, name: str = "0badc0de") -> Fires:
+    return fires(
+        "Finding", {**COLLECTOR, "finding": name, "model": "enhancer", "sdk": "11.1", "layer": layer, "cause": "gain"}
+    )
+
+
 def collector_cases() -> list[Case]:
     def one(name: str) -> Fires:
         return fires(name, COLLECTOR)
 
     disk: dict[str, Given] = {fs.postponed("disk"): from_minute(5, 0, 4)}
     waiting: dict[str, Given] = {fs.bundles("complete"): from_minute(5)}
+    cured: dict[str, Given] = {fs.finding("conv1"): lambda t: 1.0 if t < 50 else None}
+    both_found: Fires = {
+        "TidegaugeFinding": [*found("conv1")["TidegaugeFinding"], *found("pool", "5ca1ab1e")["TidegaugeFinding"]]
+    }
     return [
         Case("all is well", (board(), collector(Heard(), Heard(device="cam-2"))), {10: NOTHING, 75: NOTHING}),
         Case("no collector at all", (board(),), {75: NOTHING}),
@@ -310,6 +340,23 @@ def collector_cases() -> list[Case]:
             "ComparisonsFailing: a restart resets the counter",
             (collector(changes={fs.comparisons("failed"): lambda t: 7.0 if t < 75 else 0.0}, alive=outside(73, 75)),),
             {65: NOTHING, 78: NOTHING},
+        ),
+        Case(
+            "Finding: one, however many boards have it, and another layer is another",
+            (
+                collector(
+                    Heard(),
+                    Heard(device="cam-2"),
+                    changes={
+                        fs.finding("conv1"): lambda t: None if t < 5 else float(min(t, 40)),
+                        fs.finding("pool", "5ca1ab1e"): lambda t: 1.0 if t >= 30 else None,
+                    },
+                ),
+            ),
+            {4: NOTHING, 7: found("conv1"), 29: found("conv1"), 33: both_found},
+        ),
+        Case(
+            "Finding: it is not told any more", (collector(changes=cured),), {30: found("conv1"), 420: NOTHING}, step=10
         ),
         Case("ComparisonsStalled", (collector(changes=waiting),), {35: NOTHING, 70: one("ComparisonsStalled")}),
         Case(
@@ -364,6 +411,21 @@ def gone_cases() -> list[Case]:
             "gone: StateUnwritable hands over",
             (board({fs.UNWRITABLE: from_minute(5)}, alive=off),),
             {14: unwritable, 45: SILENT},
+        ),
+        Case(
+            "gone: ConfigurationRefused hands over",
+            (board({fs.CONFIGURED: 0.0}, alive=off),),
+            {14: fires("ConfigurationRefused", DEVICE), 45: SILENT},
+        ),
+        Case(
+            "gone: ArtifactsRefused hands over",
+            (board({fs.REPLACED: 1.0}, alive=off),),
+            {14: fires("ArtifactsRefused", DEVICE), 45: SILENT},
+        ),
+        Case(
+            "gone: a finding stands while its collector is away",
+            (collector(changes={fs.finding("conv1"): 1.0}, alive=off),),
+            {14: found("conv1"), 40: found("conv1") | down},
         ),
         Case(
             "gone: LinkRefused stands as long as its half-hour lasts",
