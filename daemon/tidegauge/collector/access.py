@@ -120,6 +120,10 @@ async def admit(connection: Connection, handler: BaseRouteHandler) -> None:
             "a token does not belong into an address, where logs and histories keep it: "
             "send it as `Authorization: Bearer …`, and revoke the one that was sent"
         )
+    if "\0" in connection.scope["path"] or any(
+        "\0" in f"{key}{value}" for key, value in connection.query_params.multi_items()
+    ):
+        raise ClientException("an address holds no NUL: no file or row has such a name")
     public = bool(handler.opt.get("public"))
     try:
         visitor = await access.identify(connection)
@@ -149,6 +153,13 @@ def operator(connection: Connection, handler: BaseRouteHandler) -> None:
     """Guard: whoever may do things. Raises PermissionDeniedException."""
     if not visitor_of(connection).may_operate:
         raise PermissionDeniedException("this needs the role operator")
+
+
+def pictures(connection: Connection, handler: BaseRouteHandler) -> None:
+    """Guard: whoever may see what a camera saw. Raises PermissionDeniedException."""
+    access: Access = connection.app.state.access
+    if access.config.pictures == "operator":
+        operator(connection, handler)
 
 
 async def check_csrf(connection: Connection, anchor: str) -> None:

@@ -137,7 +137,7 @@ class BundleRows(BlobRows):
     def overdue(self, before: Wall) -> list[Bundle]:
         """Bundles that wait for blobs of which none has come since a time."""
         late = and_(bundles.c.state.in_(("received", "waiting_blobs")), bundles.c.progress < before)
-        return self._rows(_query().where(late).order_by(bundles.c.progress), Bundle)
+        return self._rows(bundle_query().where(late).order_by(bundles.c.progress), Bundle)
 
     def again(self, device: str, bundle: str, partial: bool = False) -> int:
         """Let a bundle be compared anew. Returns the number of that comparison."""
@@ -226,14 +226,14 @@ class BundleRows(BlobRows):
 
     def bundle_of_manifest(self, device: str, manifest_sha256: str) -> Bundle | None:
         where = and_(bundles.c.device == device, bundles.c.manifest_sha256 == manifest_sha256)
-        return next(iter(self._rows(_query().where(where), Bundle)), None)
+        return next(iter(self._rows(bundle_query().where(where), Bundle)), None)
 
     def bundle(self, device: str, bundle: str) -> Bundle | None:
-        return next(iter(self._rows(_query().where(_key(device, bundle)), Bundle)), None)
+        return next(iter(self._rows(bundle_query().where(_key(device, bundle)), Bundle)), None)
 
     def bundles(self, limit: int = 200, state: BundleState | None = None) -> list[Bundle]:
         """Newest first."""
-        query = _query().order_by(bundles.c.received.desc(), bundles.c.bundle).limit(limit)
+        query = bundle_query().order_by(bundles.c.received.desc(), bundles.c.bundle).limit(limit)
         return self._rows(query if state is None else query.where(bundles.c.state == state), Bundle)
 
     def in_state(self, *states: BundleState) -> list[tuple[str, str, int]]:
@@ -255,7 +255,7 @@ def _key(device: str, bundle: str) -> ColumnElement[bool]:
     return and_(bundles.c.device == device, bundles.c.bundle == bundle)
 
 
-def _query() -> Select[Any]:
+def bundle_query() -> Select[Any]:
     named = (
         select(func.count())
         .select_from(bundle_blobs)

@@ -48,12 +48,12 @@ class Outcome(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class _Culprit(msgspec.Struct, frozen=True):
+class NamedCulprit(msgspec.Struct, frozen=True):
     layer: str
     cause: str
 
 
-class _Coverage(msgspec.Struct, frozen=True):
+class CoverageShare(msgspec.Struct, frozen=True):
     share: Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -62,8 +62,8 @@ class _Answer(msgspec.Struct, frozen=True):
 
     exit_code: Literal[0, 1, 3]
     sentence: str
-    culprits: tuple[_Culprit, ...]
-    coverage: _Coverage
+    culprits: tuple[NamedCulprit, ...]
+    coverage: CoverageShare
     seconds: float
 
 

@@ -126,6 +126,7 @@ class AccessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `local`: role of whoever is on this computer, while `http.host` is a loopback address; "none": a token is due as
     well. `proxies`: addresses or networks of reverse proxies whose `user_header` and `group_header` are believed, and
     nobody else's. Whom they let through is a viewer; `operators` and `operator_groups` (patterns) are operators.
+    `pictures`: role that is due for what shows what a camera saw: tensors, whole bundles, and reports.
     `session_hours`: after which a browser logs in anew. `attempts_per_minute`: wrong tokens from one address.
     """
 
@@ -135,6 +136,7 @@ class AccessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group_header: Annotated[str, Meta(pattern="^[A-Za-z0-9-]*$")] = "X-Forwarded-Groups"
     operators: tuple[str, ...] = ()
     operator_groups: tuple[str, ...] = ()
+    pictures: Literal["viewer", "operator"] = "viewer"
     session_hours: Annotated[float, Meta(gt=0, le=720)] = 12.0
     attempts_per_minute: Positive = 10
 

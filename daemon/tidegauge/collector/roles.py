@@ -21,8 +21,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 #: What a proxy adds to what it forwards. Such a request does not come from this computer, wherever it arrives from.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-#: A name as a person can read it in a log.
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+#: A name as a person can read it in a log. A comma: a header that came twice was joined on its way.
+_NAME = re.compile(r"[^\x00-\x1f\x7f,]{1,128}")
 #: Parameters under which somebody may put a token into an address, where it ends in logs and histories.
 QUERY_TOKENS = frozenset({"token", "access_token", "bearer", "bearer_token", "auth_token", "authorization", "api_key"})
 

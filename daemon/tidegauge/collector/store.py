@@ -11,6 +11,7 @@ from tidegauge.collector.bundle_rows import BundleConflict, BundleRows, StoredRe
 from tidegauge.collector.device_rows import DeviceRows
 from tidegauge.collector.executor_rows import ExecutorRows
 from tidegauge.collector.findings import FindingRows
+from tidegauge.collector.fleet_rows import FleetRows
 from tidegauge.collector.key_rows import KeyRows
 from tidegauge.collector.library_rows import LibraryRows
 from tidegauge.collector.record_rows import RecordRows
@@ -19,7 +20,7 @@ from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, KeyRows, LibraryRows, RecordRows):
+class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, FleetRows, KeyRows, LibraryRows, RecordRows):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

@@ -33,8 +33,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tidegauge import __version__
 from tidegauge.clocks import wall
-from tidegauge.collector import api, probes, sessions, views
-from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, visitor_of
+from tidegauge.collector import api, bundle_api, fleet_api, probes, sessions, views
+from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, pictures, visitor_of
 from tidegauge.collector.api import TheSite
 from tidegauge.collector.compare_process import HTML, JSON
 from tidegauge.collector.headers import with_security
@@ -71,7 +71,7 @@ def bundle_page(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> 
     return Template("bundle.html", context={"bundle": found, "manifest": manifest})
 
 
-@get("/bundles/{device:str}/{bundle:str}/download", sync_to_thread=True)
+@get("/bundles/{device:str}/{bundle:str}/download", guards=[pictures], sync_to_thread=True)
 def download(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Stream:
     """The bundle as one file, for mail and for `tidegauge compare`."""
     found = site.bundle(device, bundle)
@@ -83,13 +83,13 @@ def download(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Str
     return Stream(content, media_type="application/zip", headers=headers)
 
 
-@get("/reports/{device:str}/{bundle:str}/report.html", sync_to_thread=True)
+@get("/reports/{device:str}/{bundle:str}/report.html", guards=[pictures], sync_to_thread=True)
 def report(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Response[bytes]:
     """The self-contained report of the comparison."""
     return Response(site.report(device, bundle, HTML), media_type="text/html; charset=utf-8", headers=_inline(HTML))
 
 
-@get("/reports/{device:str}/{bundle:str}/comparison.json", sync_to_thread=True)
+@get("/reports/{device:str}/{bundle:str}/comparison.json", guards=[pictures], sync_to_thread=True)
 def comparison(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Response[bytes]:
     """The comparison as JSON."""
     found = site.bundle(device, bundle)
@@ -115,7 +115,16 @@ def build(site: Site) -> Litestar:
     static = create_static_files_router("/static", [_HERE / "static"], include_in_schema=False, opt=PUBLIC)
     return Litestar(
         path=site.base or None,
-        route_handlers=[pages, metrics, probes.router, sessions.router, api.router, static],
+        route_handlers=[
+            pages,
+            metrics,
+            probes.router,
+            sessions.router,
+            api.router,
+            fleet_api.router,
+            bundle_api.router,
+            static,
+        ],
         guards=[admit],
         state=State({"access": site.access, "base": site.base}),
         request_max_body_size=_BODY_BYTES,
