@@ -21,6 +21,7 @@ from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.fingerprint import READ, Digest
 from tidegauge.bundles.manifest import Blob, Manifest, blobs_of
 from tidegauge.bundles.reader import decode_manifest, missing_blobs, read_manifest
+from tidegauge.bundles.zip_directory import check_directory
 from tidegauge.files import sync_folder
 
 SUFFIX = ".tidebundle"
@@ -82,6 +83,7 @@ def import_bundle(file: Path, folder: Path, limit: int = MAX_TOTAL, progress: Pr
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         try:
+            check_directory(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
                 manifest = _unpack(archive, file, work, limit, progress)
         except FileNotFoundError as error:

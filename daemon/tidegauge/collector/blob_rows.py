@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, no
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import batches, upsert
-from tidegauge.collector.tables import blobs, bundle_blobs, bundles, condemned, library, reports
+from tidegauge.collector.tables import blobs, bundle_blobs, bundles, condemned, library, reports, run_files, runs
 from tidegauge.collector.transfer_rows import TransferRows
 
 Key = tuple[str, str]
@@ -98,12 +98,14 @@ class BlobRows(TransferRows):
 
 
 def needed() -> ColumnElement[bool]:
-    """Whether a blob has a reference: from a bundle, as its manifest, from a report, from the library."""
+    """Whether a blob has a reference: from a bundle, as its manifest, from a report or run, from the library."""
     return or_(
         exists().where(bundle_blobs.c.sha256 == blobs.c.sha256),
         exists().where(bundles.c.manifest_sha256 == blobs.c.sha256),
         exists().where(reports.c.sha256 == blobs.c.sha256),
         exists().where(library.c.sha256 == blobs.c.sha256),
+        exists().where(runs.c.source == blobs.c.sha256),
+        exists().where(run_files.c.sha256 == blobs.c.sha256),
     )
 
 

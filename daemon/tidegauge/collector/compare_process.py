@@ -88,10 +88,14 @@ class CompareProcess:
 
         Raises ComparisonFailed, ComparisonCrashed, Interrupted.
         """
-        command = [*self._program, str(bundle)]
-        command += ["--tempdir", str(tempdir)] if tempdir is not None else []
-        command += ["--model", str(model)] if model is not None else []
-        command += ["--json", str(output / JSON), "--html", str(output / HTML)]
+        arguments = [str(bundle)]
+        arguments += ["--tempdir", str(tempdir)] if tempdir is not None else []
+        arguments += ["--model", str(model)] if model is not None else []
+        return self.execute(arguments, output)
+
+    def execute(self, arguments: list[str], output: Path) -> Outcome:
+        """Compare what `arguments` of `tidegauge compare` name; the rest as `run`."""
+        command = [*self._program, *arguments, "--json", str(output / JSON), "--html", str(output / HTML)]
         code = self._wait(command, output / LOG)
         tail = _tail(output / LOG)
         if code in (0, 1, 3) and (output / JSON).is_file():  # Python's own exit code for a crash is 1 as well

@@ -141,6 +141,20 @@ class AccessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempts_per_minute: Positive = 10
 
 
+class UploadsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[uploads]`: files that operators send through pages and API. `max_bytes` of one, `unpacked_bytes` of a zip's
+    content. `per_hour` of one operator, `at_once` of all. One of which nothing has come for `idle_seconds`, or that is
+    slower than `least_bytes_per_second` on average, is given up.
+    """
+
+    max_bytes: Positive = 4 << 30
+    unpacked_bytes: Positive = 8 << 30
+    per_hour: Positive = 60
+    at_once: Positive = 4
+    idle_seconds: Seconds = 30.0
+    least_bytes_per_second: Count = 4096
+
+
 class ScrapeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[scrape]`: boards that Prometheus can reach itself, for its discovery at `/api/v1/sd`.
 
@@ -200,6 +214,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compile_library: str = ""
     http: HttpConfig = HttpConfig()
     access: AccessConfig = AccessConfig()
+    uploads: UploadsConfig = UploadsConfig()
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
     scrape: ScrapeConfig = ScrapeConfig()

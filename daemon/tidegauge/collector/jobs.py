@@ -14,10 +14,13 @@ from dbos import DBOS, SetWorkflowID, WorkflowStatus
 from sqlalchemy.engine import URL
 
 from tidegauge.collector.comparisons import Comparisons
+from tidegauge.collector.runs import Runs
 from tidegauge.collector.store import Store
 from tidegauge.files import write_durably
 
 QUEUE = "comparisons"
+#: Of what people ask for, which needn't wait behind a fleet's bundles.
+RUNS = "runs"
 #: Of the order of steps and their arguments. DBOS runs only workflows of its own version, by default a hash of their
 #: source code: then each upgrade would strand what is queued.
 WORKFLOW_VERSION = "2"
@@ -40,7 +43,9 @@ class Jobs:
         database: URL | None = None,
         compares: bool = True,
         version: str = WORKFLOW_VERSION,
+        runs: Runs | None = None,
     ) -> None:
+        self._runs = runs
         self._comparisons, self._workers, self._compares = comparisons, workers, compares
         self.version = version
         self.executor = executor_id(data)
@@ -58,8 +63,9 @@ class Jobs:
                 "log_level": "WARNING",
             }
         )
-        DBOS.listen_queues([QUEUE] if self._compares else [])
+        DBOS.listen_queues([QUEUE, RUNS] if self._compares else [])
         DBOS.launch()
+        DBOS.register_queue(RUNS, worker_concurrency=self._workers, polling_interval_sec=0.2)
         DBOS.register_queue(QUEUE, worker_concurrency=self._workers, polling_interval_sec=0.2)
         for status in self._pending(self.executor):
             if status.app_version != self.version:
@@ -84,11 +90,29 @@ class Jobs:
                     f"the comparison was given up ({status.status.lower()}: {status.error or 'no reason recorded'})"
                 )
                 store.finish(device, bundle, generation, "failed", reason=reason)
+        if self._runs is not None:
+            self._settle_runs(store)
 
     def enqueue(self, device: str, bundle: str, generation: int = 0) -> None:
         """Start the comparison of a complete bundle, once however often it is asked for."""
         with SetWorkflowID(workflow_id(device, bundle, generation)):
             DBOS.enqueue_workflow(QUEUE, self._comparisons.run, device, bundle, generation)
+
+    def enqueue_run(self, run: str) -> None:
+        """Start a run that a person asked for, once however often it is asked for."""
+        assert self._runs is not None, "this process was made without runs"
+        with SetWorkflowID(f"{RUNS}:{run}"):
+            DBOS.enqueue_workflow(RUNS, self._runs.run, run)
+
+    def _settle_runs(self, store: Store) -> None:
+        """What was asked for is queued; what has been given up has failed."""
+        for run in store.open_runs():
+            name = f"{RUNS}:{run}"
+            status = DBOS.get_workflow_status(f"{name}@{self.version}") or DBOS.get_workflow_status(name)
+            if status is None:
+                self.enqueue_run(run)
+            elif status.status not in _ALIVE and status.status != "SUCCESS":
+                store.finish_run(run, "failed", reason=f"the comparison was given up ({status.status.lower()})")
 
     def rescue(self, executor: str) -> int:
         """Let a living process go on with what a dead one was doing, from its last step. Returns how many those are."""

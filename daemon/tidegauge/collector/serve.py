@@ -32,10 +32,12 @@ from tidegauge.collector.presence import Presence
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.registered import Registered
 from tidegauge.collector.roles import is_loopback
+from tidegauge.collector.runs import Runs, RunTools
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage
 from tidegauge.collector.store import Store
+from tidegauge.collector.uploads import Uploads
 from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
@@ -90,7 +92,8 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     limit, attempts = config.limits.manifest_bytes, config.workers.attempts
     workshop = Workshop(data, store, blobs, library, process, limit, metrics.compared, attempts)
     compares = "compare" in config.roles
-    jobs = Jobs(data, Comparisons(workshop), config.comparison.workers, opened.jobs_url, compares)
+    runs = Runs(RunTools(store, blobs, library, process, data / "runs", config.uploads.unpacked_bytes))
+    jobs = Jobs(data, Comparisons(workshop), config.comparison.workers, opened.jobs_url, compares, runs=runs)
     chores = _chores(config, opened, jobs)
     watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
     topics = (*TOPICS, *COMMAND_TOPICS) if config.trust.keep_commands else TOPICS
@@ -108,6 +111,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         stands_back=lambda: link.stands_back if link is not None else "",
         scrape=config.scrape,
         access=Access(store, config.access, is_loopback(config.http.host)),
+        uploads=_uploads(config, opened, jobs),
     )
     url = _url(config.http, listener)
     return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
@@ -122,6 +126,22 @@ def check_reach(config: CollectorConfig, store: Store) -> None:
             "make a token first (`tidegauge collector token new NAME --role operator`), name a reverse proxy "
             "(`access.proxies`), or listen on 127.0.0.1",
         )
+
+
+def _uploads(config: CollectorConfig, opened: Storage, jobs: Jobs) -> Uploads:
+    registered = Registered(opened.store, opened.blobs, opened.data / "library")
+    uploads = Uploads(
+        store=opened.store,
+        blobs=opened.blobs,
+        registered=registered,
+        config=config.uploads,
+        executor=jobs.executor,
+        folder=opened.data / "uploads",
+        completed=jobs.enqueue,
+        run=jobs.enqueue_run,
+    )
+    uploads.recover()
+    return uploads
 
 
 def _link(

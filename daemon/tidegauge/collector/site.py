@@ -19,6 +19,7 @@ from tidegauge.collector.manifests import read_manifest
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.store import Store
 from tidegauge.collector.tables import Bundle
+from tidegauge.collector.uploads import Uploads
 
 _PIECE = 1 << 20
 
@@ -27,7 +28,7 @@ _PIECE = 1 << 20
 class Site:
     """`base`: the path before every page. `connected`: whether the broker is. `stands_back`: why this collector leaves
     the broker to another one, "" where it doesn't.
-    `work`: a folder for files that live for one answer."""
+    `work`: a folder for files that live for one answer. `uploads`: None where this process takes no requests in."""
 
     base: str
     store: Store
@@ -39,6 +40,7 @@ class Site:
     stands_back: Callable[[], str]
     scrape: ScrapeConfig
     access: Access
+    uploads: Uploads | None = None
 
     def bundle(self, device: str, bundle: str) -> Bundle:
         """Raises NotFoundException."""

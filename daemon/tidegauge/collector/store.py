@@ -15,12 +15,13 @@ from tidegauge.collector.fleet_rows import FleetRows
 from tidegauge.collector.key_rows import KeyRows
 from tidegauge.collector.library_rows import LibraryRows
 from tidegauge.collector.record_rows import RecordRows
+from tidegauge.collector.request_rows import RequestRows
 from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, FleetRows, KeyRows, LibraryRows, RecordRows):
+class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, FleetRows, KeyRows, LibraryRows, RecordRows, RequestRows):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

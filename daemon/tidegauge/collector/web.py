@@ -33,7 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tidegauge import __version__
 from tidegauge.clocks import wall
-from tidegauge.collector import api, bundle_api, fleet_api, probes, sessions, views
+from tidegauge.collector import api, bundle_api, fleet_api, probes, request_api, sessions, views
 from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, pictures, visitor_of
 from tidegauge.collector.api import TheSite
 from tidegauge.collector.compare_process import HTML, JSON
@@ -123,6 +123,8 @@ def build(site: Site) -> Litestar:
             api.router,
             fleet_api.router,
             bundle_api.router,
+            request_api.router,
+            request_api.reports,
             static,
         ],
         guards=[admit],
