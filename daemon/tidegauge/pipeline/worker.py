@@ -7,9 +7,9 @@ so the agent always knows which run is on the accelerator, and for how long.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from tidegauge.detectors import invariants
 from tidegauge.losses.output_stats import output_stats
 from tidegauge.losses.select import outputs_summary
+from tidegauge.pipeline.aside import Aside
 from tidegauge.pipeline.channel import Channel
 from tidegauge.pipeline.layout import Region, RingSpec, sample_layout
 from tidegauge.pipeline.messages import (
@@ -57,27 +58,31 @@ from tidegauge.tensors import TensorSpec
 
 #: The first call allocates OpenVX mappings (`firstProcessCall` in TI's tidl_rt_ovx.c, SDK 11.1); TI gives no figure.
 WARM_UP_RUNS = 3
+#: Seconds that the next frame may be on its way once the accelerator is free: a few times what a loaded board takes.
+HAND_OVER = 0.003
 #: Kinds of outputs that a healthy network never answers with zeros only.
 NEVER_ZERO = frozenset({"image", "depth", "embedding", "classification"})
 
 
 class DeviceRun(msgspec.Struct, frozen=True):
-    """What one run gave: outputs in the session's order."""
+    """What one run gave: outputs in the session's order, and what shows whether they can be right."""
 
     seconds: float
     outputs: list[Array]
-    digest: str
     statistics: tuple[OutputStats, ...]
 
 
 class PipelineWorker:
     """The state of one generation: session, sample ring, the attached camera's ring, the results socket."""
 
-    def __init__(self, profile: Profile, session: Session, samples: Ring, results: ResultServer | None) -> None:
+    def __init__(
+        self, profile: Profile, session: Session, samples: Ring, results: ResultServer | None, aside: Aside
+    ) -> None:
         self._profile = profile
         self._session = session
         self._samples = samples
         self._results = results
+        self._aside = aside
         self._layout = sample_layout(session.inputs, session.outputs)
         self._frames: Ring | None = None
         self._camera_generation = -1
@@ -105,27 +110,42 @@ class PipelineWorker:
         self._frames = None
         self._camera_generation = -1
 
-    def run_frame(self, command: RunFrame, ran: Callable[[FrameRan], None]) -> FrameDone | FrameSkipped:
-        """`ran` is told when the accelerator is free, before anything is made of its answer."""
+    def run_frame(self, command: RunFrame, send: Callable[[msgspec.Struct], None]) -> None:
+        """Run it, say that the accelerator is free, and hand the judged answer to the product while the next frame is
+        on its way. Whatever else is made of the answer is put aside for the time of the next run.
+
+        `FrameRan` and `FrameDone` of a frame are sent before those of the next one.
+        """
         if self._frames is None or command.camera_generation != self._camera_generation:
             # Its ring is unmapped already: there is no picture left to run, and no answer is made up for it.
-            return FrameSkipped(command.frame_id, command.camera_generation, command.slot, command.sample_slot)
-        picture = self._frames.array(command.slot, self._picture)
+            self._aside.finish()
+            send(FrameSkipped(command.frame_id, command.camera_generation, command.slot, command.sample_slot))
+            return
+        with _in_slot(command):
+            picture = self._frames.array(command.slot, self._picture)
         tensors = {self._session.inputs[0].name: input_tensor(picture, self._profile.preprocess)}
-        run = self._run(tensors, lambda: ran(FrameRan(command.frame_id)))
+        self._aside.begin()
+        seconds, outputs = timed_run(self._session, tensors)
+        self._aside.finish()
+        send(FrameRan(command.frame_id))
+        run = DeviceRun(seconds, outputs, self._statistics(outputs))
         broken = invariants.check(run.statistics)
         doubts = command.doubts if broken is None else (*command.doubts, broken.detector)
         if self._results is not None:
-            outputs = list(zip(self._session.outputs, run.outputs, strict=True))
-            self._results.publish(command.frame_id, command.captured, outputs, doubts)
-        self._keep(command.sample_slot, tensors, run)
+            named = list(zip(self._session.outputs, outputs, strict=True))
+            self._results.publish(command.frame_id, command.captured, named, doubts)
+        self._aside.put(lambda: send(self._told(command, tensors, run, doubts)))
+
+    def _told(self, command: RunFrame, tensors: dict[str, Array], run: DeviceRun, doubts: tuple[str, ...]) -> FrameDone:
+        """Keep it as a sample, and tell the agent what came out."""
+        self._keep(command, tensors, run)
         return FrameDone(
             frame_id=command.frame_id,
             camera_generation=command.camera_generation,
             slot=command.slot,
             captured=command.captured,
             device_seconds=run.seconds,
-            digest=run.digest,
+            digest=output_digest(run.outputs),
             outputs=run.statistics,
             summary=self._summary(run),
             sample_slot=command.sample_slot,
@@ -138,14 +158,10 @@ class PipelineWorker:
 
     def run_tensor(self, command: RunTensor) -> TensorDone:
         tensors = read_tensors(Path(command.path), self._session.inputs)
-        run = self._run(tensors)
-        self._keep(command.sample_slot, tensors, run)
-        return TensorDone(command.request, run.seconds, run.digest, run.statistics, command.sample_slot)
-
-    def _run(self, tensors: dict[str, Array], ran: Callable[[], None] = lambda: None) -> DeviceRun:
         seconds, outputs = timed_run(self._session, tensors)
-        ran()
-        return DeviceRun(seconds, outputs, output_digest(outputs), self._statistics(outputs))
+        run = DeviceRun(seconds, outputs, self._statistics(outputs))
+        self._keep(command, tensors, run)
+        return TensorDone(command.request, seconds, output_digest(outputs), run.statistics, command.sample_slot)
 
     def _statistics(self, outputs: list[Array]) -> tuple[OutputStats, ...]:
         watched = self._profile.output
@@ -156,14 +172,16 @@ class PipelineWorker:
             statistics.append(output_stats(spec.name, array, low, high))
         return tuple(statistics)
 
-    def _keep(self, slot: int, tensors: dict[str, Array], run: DeviceRun) -> None:
+    def _keep(self, command: RunFrame | RunTensor, tensors: dict[str, Array], run: DeviceRun) -> None:
         """Copy a shadow sample into its slot."""
+        slot = command.sample_slot
         if slot < 0:
             return
-        for region in self._layout.inputs:
-            np.copyto(self._samples.array(slot, region), tensors[region.spec.name], casting="no")
-        for region, array in zip(self._layout.device, run.outputs, strict=True):
-            np.copyto(self._samples.array(slot, region), array, casting="no")
+        with _in_slot(command):
+            for region in self._layout.inputs:
+                np.copyto(self._samples.array(slot, region), tensors[region.spec.name], casting="no")
+            for region, array in zip(self._layout.device, run.outputs, strict=True):
+                np.copyto(self._samples.array(slot, region), array, casting="no")
 
 
 def check_profile(profile: Profile, session: Session) -> None:
@@ -239,7 +257,8 @@ def body(channel: Channel[PipelineCommand]) -> None:
                 "free memory on the board",
             ) from error
         results = ResultServer(Path(start.results_socket)) if start.results_socket else None
-        worker = PipelineWorker(start.profile, session, samples, results)
+        aside = Aside(failed=channel.leave)
+        worker = PipelineWorker(start.profile, session, samples, results, aside)
         try:
             ready = PipelineReady(
                 generation=start.generation,
@@ -251,7 +270,8 @@ def body(channel: Channel[PipelineCommand]) -> None:
                 libraries=libraries(),
             )
             channel.send(ready, samples.fd)
-            serve(channel, worker)
+            with aside:
+                serve(channel, worker, aside)
         finally:
             if results is not None:
                 results.close()
@@ -259,26 +279,39 @@ def body(channel: Channel[PipelineCommand]) -> None:
             samples.close()
 
 
-def serve(channel: Channel[PipelineCommand], worker: PipelineWorker) -> None:
+def serve(channel: Channel[PipelineCommand], worker: PipelineWorker, aside: Aside) -> None:
     """Answer one command after another until `Stop`."""
     while True:
-        command, fd = channel.receive()
+        command, fd = _next_command(channel, aside)
+        if not isinstance(command, RunFrame):
+            aside.finish()
         match command:
             case Stop():
                 return
             case AttachFrames():
                 worker.attach(command, fd)
             case RunFrame():
-                channel.send(_in_slot(lambda frame: worker.run_frame(frame, channel.send), command))
+                worker.run_frame(command, channel.send)
             case RunTensor():
-                channel.send(_in_slot(worker.run_tensor, command))
+                channel.send(worker.run_tensor(command))
             case StartPipeline():
                 raise protocol_fault("StartPipeline came twice")
 
 
-def _in_slot(run: Callable[[Any], msgspec.Struct], command: RunFrame | RunTensor) -> msgspec.Struct:
+def _next_command(channel: Channel[PipelineCommand], aside: Aside) -> tuple[PipelineCommand, int | None]:
+    """Where no frame is on its way, what was put aside does not wait for one."""
+    if aside.waiting:
+        try:
+            return channel.receive(HAND_OVER)
+        except TimeoutError:
+            aside.finish()
+    return channel.receive()
+
+
+@contextmanager
+def _in_slot(command: RunFrame | RunTensor) -> Iterator[None]:
     try:
-        return run(command)
+        yield
     except SlotError as error:
         raise protocol_fault(f"{type(command).__name__}: {error}") from error
 

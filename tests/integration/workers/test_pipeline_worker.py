@@ -17,6 +17,7 @@ from tidegauge.pipeline.layout import sample_layout
 from tidegauge.pipeline.messages import (
     Failed,
     FrameDone,
+    FrameRan,
     FrameSkipped,
     PipelineEvent,
     RunFrame,
@@ -283,6 +284,42 @@ def test_a_slot_that_does_not_exist_is_the_agents_fault(pipeline: Make, camera: 
     source.attach_to(running.worker)
     failed = running.worker.ask(RunFrame(1, 1, slot=0, captured=0.0, sample_slot=4), Failed)
     assert (failed.kind, failed.problem) == ("protocol", "RunFrame: slot 4 of a ring of 4")
+
+
+def test_an_answer_is_told_while_the_next_frame_is_on_the_accelerator(
+    pipeline: Make, camera: Make, fake: Path, pictures: list[Array]
+) -> None:
+    running, source = pipeline(module=FAKE), camera()
+    source.attach_to(running.worker)
+    source.put(0, pictures[0])
+    source.put(1, pictures[1])
+    running.worker.send(RunFrame(1, 1, slot=0, captured=1.0))
+    assert running.worker.receive(FrameRan)[0].frame_id == 1
+    (fake / "slow").touch()
+    ran = events(fake).count("run")
+    running.worker.send(RunFrame(2, 1, slot=1, captured=2.0))
+    until_events(fake, "run", ran + 1)
+
+    kinds = [running.worker.channel.receive(60.0)[0] for _ in range(3)]
+
+    assert [(type(each), each.frame_id) for each in kinds] == [(FrameDone, 1), (FrameRan, 2), (FrameDone, 2)]
+    running.worker.send(RunFrame(3, 1, slot=0, captured=3.0))
+    running.worker.send(RunFrame(4, 2, slot=0, captured=4.0))
+    kinds = [running.worker.channel.receive(60.0)[0] for _ in range(3)]
+    assert [(type(each), each.frame_id) for each in kinds] == [(FrameRan, 3), (FrameDone, 3), (FrameSkipped, 4)]
+
+
+def test_an_answer_that_nothing_follows_is_told_all_the_same(
+    pipeline: Make, camera: Make, pictures: list[Array]
+) -> None:
+    running, source = pipeline(), camera()
+    source.attach_to(running.worker)
+    frame(source, running, pictures[0], 1)
+    frame(source, running, pictures[0], 2)
+    running.worker.send(RunFrame(3, 1, slot=1, captured=0.0))
+    running.worker.send(Stop())
+    assert running.worker.receive(FrameDone)[0].frame_id == 3
+    assert running.worker.ended(60) == 0
 
 
 def test_a_results_socket_that_is_taken_is_told(start: Make, profile: Profile, tmp_path: Path) -> None:
