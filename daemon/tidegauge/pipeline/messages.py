@@ -168,7 +168,8 @@ class PipelineReady(Message):
 class FrameRan(Message):
     """The device run of a frame has ended, and the accelerator is free: the next `RunFrame` may be sent.
 
-    `FrameDone` follows, once the answer has been looked at and handed on.
+    `FrameDone` follows, once the answer has been judged and handed on: beside the next run, where one is asked for, and
+    always before that one's own `FrameRan`.
     """
 
     frame_id: int
