@@ -103,7 +103,10 @@ class Reception:
         """One message of the device; returns the answers to publish."""
         with self._lock:
             if self._shelf.partials.shared:
+                due = self._receiver.deadline
                 self._receiver = self._restored(now)
+                if due is not None and self._receiver.deadline is not None:  # a "fin" said again puts nothing off
+                    self._receiver.deadline = min(due, self._receiver.deadline)
             return self._handle(topic, command, payload, now)
 
     def _handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:

@@ -227,3 +227,24 @@ def test_seen_without_a_status_is_unknown(shelf: Shelf) -> None:
     (device,) = shelf.store.devices()
     assert (device.state, device.last_seen) == ("unknown", 5.0)
     assert msgspec.to_builtins(device)["phase"] == ""
+
+
+def test_fin_said_again_and_again_does_not_put_off_the_word_incomplete(shelf: Shelf) -> None:
+    """A board that asks more often than the grace is long must be told what is missing."""
+    data = Random(5).randbytes(12_288)
+    name = hashlib.sha256(data).hexdigest()
+    init, fin = init_topic(DEVICE, name), fin_topic(DEVICE, name, len(data))
+    reception = Reception(DEVICE, name, shelf)
+    reception.handle(init, parse(init).command, encode(Init("x", len(data), name, {"kind": "blob"})), 100.0)
+    for offset in (0, 8192):
+        piece = data[offset : offset + 4096]
+        chunk = chunk_topic(DEVICE, name, offset, hashlib.sha256(piece).hexdigest())
+        reception.handle(chunk, parse(chunk).command, piece, 100.0)
+    now, answers = 100.0, list[FileResponse]()
+    while not answers and now < 110.0:
+        answers = reception.handle(fin, parse(fin).command, b"", now)
+        now += 0.5
+        if reception.deadline is not None and reception.deadline <= now:
+            answers += reception.tick(now)
+    assert [(each.reason_description, each.missing) for each in answers] == [("incomplete", ((4096, 8192),))]
+    assert now <= 103.0
