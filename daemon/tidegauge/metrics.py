@@ -253,6 +253,12 @@ class AgentMetrics:
         self.evidence_limit = self._gauge(
             "drift_log_evidence_limit", "The evidence at which the detector raises its alarm.", "model", "detector"
         )
+        self.evidence_observations = self._gauge(
+            "drift_evidence_observations",
+            "Observations since a detector's evidence was zero, of all light contexts.",
+            "model",
+            "detector",
+        )
         self.alarm = self._gauge("drift_alarm", "1 while an alarm of this cause is latched.", "model", "cause")
         self.latched = self._gauge(
             "alarm_latched", "1 while an alarm of this detector is latched.", "model", "detector", "cause"

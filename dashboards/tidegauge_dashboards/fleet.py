@@ -114,6 +114,7 @@ def _history() -> Row:
                 "Latched alarms. A step on many boards at once is one fault: a release, a model, the light.",
                 "none",
                 (by_cause,),
+                width=12,
                 least=0,
             ),
             Panel(
@@ -121,7 +122,23 @@ def _history() -> Row:
                 "The ten boards with most evidence, as a share of what raises the alarm.",
                 "percentunit",
                 (nearest,),
+                width=12,
                 steps=((None, GREEN), (1.0, RED)),
+                least=0,
+            ),
+            Panel(
+                "Stand out from the fleet",
+                "Boards whose evidence is beyond chance when all boards are judged together: of those named at any one "
+                "time, at most a twentieth are expected to be healthy. The logarithm of the e-value.",
+                "none",
+                (
+                    Query(
+                        "topk(10, max by (device) (tidegauge_collector_fleet_drift_log_e))",
+                        "{{device}}",
+                        "while no board stands out",
+                    ),
+                ),
+                width=12,
                 least=0,
             ),
             Panel(
@@ -129,6 +146,7 @@ def _history() -> Row:
                 "The ten boards whose newest shadow sample was worst.",
                 "percentunit",
                 (worst,),
+                width=12,
                 least=0,
                 most=1,
             ),

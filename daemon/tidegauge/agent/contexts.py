@@ -154,6 +154,17 @@ class Contexts:
                     found[name] = (value, limit)
         return found
 
+    def observations(self) -> dict[str, int]:
+        """By detector, of all contexts: what the evidence of any of them is divided by to be an e-value.
+
+        With shares tᵢ/t of its contexts as weights, a mean of Mᵢ/tᵢ is Σ Mᵢ / t, which is at least M/t of one.
+        """
+        found: dict[str, int] = {}
+        for context in self._contexts.values():
+            for name, count in ({} if context.streams is None else context.streams.observations()).items():
+                found[name] = found.get(name, 0) + count
+        return found
+
     def status(self) -> dict[str, ContextStatus]:
         return {name: each.status() for name, each in sorted(self._contexts.items())}
 

@@ -76,6 +76,10 @@ class _Stream:
     def block(self) -> int:
         return self._blocks.length
 
+    @property
+    def observations(self) -> int:
+        return self._detector.observations
+
     def clear(self) -> None:
         self._blocks.reset()
         self._limits.reset()
@@ -135,6 +139,10 @@ class Streams:
     def evidence(self) -> dict[str, tuple[float, float]]:
         """Log evidence and its limit, by stream."""
         return {each.name: each.evidence() for each in self._streams}
+
+    def observations(self) -> dict[str, int]:
+        """Observations since the evidence was zero, by stream."""
+        return {each.name: each.observations for each in self._streams}
 
     def state(self) -> StreamsState:
         return StreamsState(self._loss.state(), self._nmse.state(), self._by_kind.state())

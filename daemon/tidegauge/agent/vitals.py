@@ -13,6 +13,7 @@ _BY_LABEL = {
     "tidegauge_drift_alarm": (vitals.ALARM, "cause"),
     "tidegauge_drift_log_evidence": (vitals.EVIDENCE, "detector"),
     "tidegauge_drift_log_evidence_limit": (vitals.LIMIT, "detector"),
+    "tidegauge_drift_evidence_observations": (vitals.OBSERVATIONS, "detector"),
 }
 #: Metric → key of the largest of its values.
 _LARGEST = {

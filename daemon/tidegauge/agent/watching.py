@@ -135,6 +135,9 @@ class Watching:
         for name, (log_evidence, limit) in ((name, evidence[name]) for name in STREAMS if name in evidence):
             metrics.evidence.labels(metrics.model, name).set(log_evidence)
             metrics.evidence_limit.labels(metrics.model, name).set(limit)
+        for name, count in contexts.observations().items():
+            if name in evidence and name in STREAMS:
+                metrics.evidence_observations.labels(metrics.model, name).set(count)
         for context, status in contexts.status().items():
             if context in LIGHT_CONTEXTS:
                 metrics.block.labels(metrics.model, context).set(status.block)

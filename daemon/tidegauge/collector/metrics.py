@@ -19,8 +19,9 @@ from tidegauge import __version__
 from tidegauge.clocks import Wall, wall
 from tidegauge.collector import device_metrics
 from tidegauge.collector.findings import Finding
+from tidegauge.collector.fleet_drift import FALSE_SHARE, drifting
 from tidegauge.collector.store import Store
-from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES
+from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES, Device
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.certificates import expiry
 
@@ -42,6 +43,8 @@ POSTPONEMENTS = ("device_quota", "disk", "database", "budget", "elsewhere")
 RESULTS = ("fine", "culprit", "coverage", "failed")
 #: Days for which a finding is told after its last evidence, and how many are told, those on most boards first.
 FINDING_DAYS, FINDINGS = 7.0, 50
+#: Boards that stand out from the fleet, by name.
+FLEET_BOARDS = 50
 #: Longest label that a comparison's answer may make.
 _LABEL = 200
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
@@ -134,9 +137,28 @@ class _FromStore(Collector):
         yield _by_state("transfers", "Files of devices by state of their transfer.", TRANSFER_STATES, totals.transfers)
         yield GaugeMetricFamily("tidegauge_collector_blobs", "Blobs held.", value=totals.blobs)
         yield GaugeMetricFamily("tidegauge_collector_blobs_bytes", "Size of all blobs held.", value=totals.blob_bytes)
+        yield from _fleet(devices)
         yield _findings(self._store.findings(Wall(wall() - FINDING_DAYS * 86400.0), FINDINGS))
         if self._by_device:
             yield from device_metrics.families(devices, self._store.active_alarms())
+
+
+def _fleet(devices: Sequence[Device]) -> Iterator[GaugeMetricFamily]:
+    """Boards that stand out when all are judged together; the first of them by name."""
+    found = drifting(devices)
+    yield GaugeMetricFamily(
+        "tidegauge_collector_fleet_drift_boards",
+        f"Boards whose evidence stands out from the whole fleet: at most {FALSE_SHARE:.0%} of them by chance.",
+        value=len(found),
+    )
+    family = GaugeMetricFamily(
+        "tidegauge_collector_fleet_drift_log_e",
+        f"Logarithm of the e-value of a board that stands out from the fleet; the first {FLEET_BOARDS}.",
+        labels=["device", "model"],
+    )
+    for each in found[:FLEET_BOARDS]:
+        family.add_metric([each.device, each.model], each.log_e)
+    yield family
 
 
 def _findings(found: Sequence[Finding]) -> GaugeMetricFamily:

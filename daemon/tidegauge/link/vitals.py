@@ -20,3 +20,5 @@ ALARM = "alarm."
 #: `evidence.<detector>` and `limit.<detector>`: logarithm of its evidence, and where it raises its alarm.
 EVIDENCE = "evidence."
 LIMIT = "limit."
+#: `observations.<detector>`: observations behind the evidence, of all light contexts since it was zero.
+OBSERVATIONS = "observations."

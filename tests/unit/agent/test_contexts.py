@@ -144,3 +144,15 @@ def test_evidence_shown_is_that_of_the_context_nearest_to_its_limit() -> None:
     for each in healthy(6, "infrared", 0.5, 9):
         contexts.update(each)
     assert contexts.evidence()["loss"] == contexts.status()["infrared"].evidence["loss"]
+
+
+def test_observations_are_those_of_all_contexts_since_the_evidence_was_zero() -> None:
+    contexts = Contexts(RULES, accepted())
+    assert contexts.observations()["loss"] == 0
+    for context, count in (("day", 10), ("infrared", 6)):
+        for each in healthy(count, context, 0.5, 9):
+            contexts.update(each)
+    blocks = {name: status.block for name, status in contexts.status().items()}
+    assert contexts.observations()["loss"] == 10 // blocks["day"] + 6 // blocks["infrared"] > 0
+    contexts.clear()
+    assert contexts.observations()["loss"] == 0

@@ -21,6 +21,7 @@ def test_the_worst_of_several_is_told() -> None:
     metrics.alarm.labels("enhancer", "accelerator").set(1)
     metrics.evidence.labels("enhancer", "loss").set(3.5)
     metrics.evidence_limit.labels("enhancer", "loss").set(9.0)
+    metrics.evidence_observations.labels("enhancer", "loss").set(140)
     metrics.saturated.labels("enhancer", "enhanced", "low").set(0.1)
     metrics.saturated.labels("enhancer", "enhanced", "high").set(0.4)
     metrics.camera_problem.labels("no_frames").set(1)
@@ -30,4 +31,5 @@ def test_the_worst_of_several_is_told() -> None:
     found = read(metrics)
     assert found[vitals.ALARM + "accelerator"] == 1.0 and found[vitals.ALARM + "data"] == 0.0
     assert (found[vitals.EVIDENCE + "loss"], found[vitals.LIMIT + "loss"]) == (3.5, 9.0)
+    assert found[vitals.OBSERVATIONS + "loss"] == 140.0
     assert (found[vitals.SATURATION], found[vitals.CAMERA_PROBLEM], found[vitals.SPOOL]) == (0.4, 1.0, 0.25)

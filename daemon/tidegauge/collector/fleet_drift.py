@@ -1,0 +1,71 @@
+"""Which boards of a fleet drift, when all of them are looked at together. Pure.
+
+A detector on a board has one false alarm in a year of its stream. Of a thousand boards three are wrong on a day, all by
+chance. Here the evidence that boards have told is judged as a whole, by e-Benjamini-Hochberg: of the boards that it
+names at any one time, at most `FALSE_SHARE` are expected to be healthy, whatever the dependence between boards (one
+light, one weather, one release).
+
+The evidence M of a betting detector has an expectation of at most t after t observations, so M/t is an e-value; M
+itself is none. A board's detectors are averaged into one e-value. With the e-values in falling order, the k first
+boards are named for the largest k with e_k ≥ D / (k · `FALSE_SHARE`), D boards in all.
+
+Sources: Wang and Ramdas, "False discovery rate control with e-values", arXiv 2009.02824; Dandapanthula and Ramdas,
+"Multiple testing in multi-stream sequential change detection", arXiv 2501.04130 (why the error at one time, and not
+over an endless stream).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, expm1, isfinite, log
+
+import msgspec
+
+from tidegauge.collector.tables import Device
+from tidegauge.link import vitals
+
+#: Largest expected share of healthy boards among those named at one time.
+FALSE_SHARE = 0.05
+
+
+class Drifting(msgspec.Struct, frozen=True):
+    """A board that stands out. `log_e`: natural logarithm of its e-value; `detector`: the one with most evidence."""
+
+    device: str
+    model: str
+    detector: str
+    log_e: float
+
+
+def drifting(devices: Sequence[Device]) -> list[Drifting]:
+    """The boards that stand out from the fleet by what they have last told, those with most evidence first.
+
+    A board that has told no evidence counts as one without any: the fleet is as large as it is.
+    """
+    told = sorted(filter(None, map(_evidence, devices)), key=lambda each: (-each.log_e, each.device))
+    named = 0
+    for rank, each in enumerate(told, 1):
+        if each.log_e >= log(len(devices) / (rank * FALSE_SHARE)):
+            named = rank
+    return told[:named]
+
+
+def _evidence(device: Device) -> Drifting | None:
+    found: dict[str, float] = {}
+    for key, value in device.detail.items():
+        detector = key.removeprefix(vitals.EVIDENCE)
+        count = device.detail.get(vitals.OBSERVATIONS + detector, 0.0)
+        if key.startswith(vitals.EVIDENCE) and isfinite(value) and isfinite(count) and count >= 1:
+            found[detector] = _log_e(value, count)
+    if not found:
+        return None
+    top = max(found, key=lambda name: (found[name], name))
+    mean = found[top] + log(sum(exp(value - found[top]) for value in found.values()) / len(found))
+    return Drifting(device.device, device.model, top, mean)
+
+
+def _log_e(evidence: float, observations: float) -> float:
+    """ln(M/t) from ln(1 + M); the smallest float where there is no evidence, since the logarithm of 0 is none."""
+    if evidence <= 0:
+        return log(5e-324)
+    return evidence + log(-expm1(-evidence)) - log(observations)
