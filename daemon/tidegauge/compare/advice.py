@@ -52,7 +52,7 @@ def advise(
     if cause in ("saturation_low", "saturation_high"):
         return _wider_range(layer)
     if operators == ("Input",) or layer.endswith("_netFormat"):
-        return _input(detail)
+        return _input(cause, detail)
     if cause == "coarse_step" and bits == 8:
         return (wide(layer, together), *_alternative(cpu(layer, operators, fused, "its step is too coarse")))
     words = {
@@ -67,16 +67,27 @@ def advise(
     return (*cpu(layer, operators, fused, words), _REPORT)
 
 
-def _input(detail: str) -> tuple[Advice, ...]:
-    return (
-        Advice(
-            "",
-            "",
-            f"the input layer changes the values ({detail}): apply mean and scale once, in the pre-processing or in "
-            "the model, and use the same pre-processing at compile time and on the board",
-        ),
-        Advice("advanced_options:add_data_convert_ops", "3", "let TIDL convert type and layout itself"),
-    )
+#: What to look at first where the input on the device is not the recorded one.
+_PREPROCESSING: dict[CauseName, str] = {
+    "gain": "scale the pixels once, by the same factor where the compile is calibrated, on the board and in the model",
+    "normalisation": "apply mean and std once, either in the pre-processing or in the model",
+    "channel_permutation": "OpenCV and many cameras give blue first: convert once, to the order of the training",
+    "layout": "give the tensor in the order of dims that the model's input has, or let TIDL convert it",
+    "transpose_hw": "a picture has rows first: check where width and height are passed on",
+    "flip": "turn or mirror the picture as it was in training, and only once",
+    "shift": "put the bars of the letter-box, or the crop, where they were in training and at compile time",
+}
+
+
+def _input(cause: CauseName, detail: str) -> tuple[Advice, ...]:
+    """No option cures a wrong input but the one that lets TIDL convert it."""
+    same = "use the same pre-processing at compile time, in the reference and on the board"
+    lines = [Advice("", "", f"the input on the device is not the recorded one ({detail}): {same}")]
+    if cause in _PREPROCESSING:
+        lines.append(Advice("", "", _PREPROCESSING[cause]))
+    if cause in ("gain", "normalisation", "layout"):
+        lines.append(Advice("advanced_options:add_data_convert_ops", "3", "let TIDL convert type and layout itself"))
+    return tuple(lines)
 
 
 def _wider_range(layer: str) -> tuple[Advice, ...]:

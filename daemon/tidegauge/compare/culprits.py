@@ -20,6 +20,7 @@ from tidegauge.compare.effect import measure_effect, output_steps
 from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.operators import find_operator
 from tidegauge.compare.pictures import draw
+from tidegauge.compare.preprocessing import find_preprocessing
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
 
@@ -135,11 +136,12 @@ def _visible(effect: Effect) -> bool:
     return moves and (effect.sqnr_db is None or effect.sqnr_db < CLIPPED_SQNR_DB)
 
 
-def _weight(suspect: Suspect) -> tuple[float, float]:
-    effect = suspect.effect
+def _weight(suspect: Suspect) -> tuple[bool, float, float]:
+    """A wrong input comes first: all that follows has seen another picture than the one that was recorded."""
+    effect, fed = suspect.effect, suspect.layer.match.how == "input"
     if effect is None:
-        return (-1.0, suspect.excess or 0.0)
-    return (np.inf if effect.mse_steps is None else effect.mse_steps, suspect.excess or 0.0)
+        return (fed, -1.0, suspect.excess or 0.0)
+    return (fed, np.inf if effect.mse_steps is None else effect.mse_steps, suspect.excess or 0.0)
 
 
 def _faulty(work: Evaluation, layer: Layer, excess: float | None) -> bool:
@@ -189,6 +191,9 @@ def _suspect(work: Evaluation, layer: Layer, local: Array, effect: Effect | None
         raise ValueError(f"{layer.tensor.name} has no encoding")
     fitting = np.clip(local, *layer.encoding.value_range)
     case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
+    if layer.match.how == "input":
+        recorded = local.reshape(case.device.shape).astype(np.float32, copy=False)
+        return Suspect(layer, find_preprocessing(case, recorded) or find_cause(case), effect, case, excess)
     return Suspect(layer, find_operator(work, layer, case, find_cause(case)), effect, case, excess)
 
 
@@ -278,6 +283,12 @@ _WORDS = {
     "channels": "is wrong in some channels",
     "channel_permutation": "puts channels in the wrong order",
     "transpose_hw": "swaps height and width",
+    "normalisation": "is normalised otherwise",
+    "layout": "is laid out otherwise",
+    "flip": "is mirrored",
+    "shift": "is moved",
+    "stale_frame": "repeats an earlier frame",
+    "first_frame": "is wrong in the first frame only",
     "wrong_operator": "computes another operator than the model's",
     "non_finite": "brings in values that are not numbers",
     "all_zero": "puts out zeros only",
@@ -291,6 +302,10 @@ def _sentence(suspect: Suspect) -> str:
     operators = " + ".join(layer.operators)
     hidden = f" (or {layer.hidden[0]}, of which there is no trace)" if layer.hidden else ""
     text = f"Layer {layer.tensor.name} ({operators}){hidden} {_WORDS[cause.name]}: {cause.detail}"
+    if layer.match.how == "input":
+        text = (
+            f"The pre-processing differs: {layer.tensor.name} on the device is not the recorded input: {cause.detail}"
+        )
     if effect is None:
         return text + "."
     if effect.moved is not None and effect.reaches:

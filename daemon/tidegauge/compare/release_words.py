@@ -48,7 +48,9 @@ def sentence(
         parts.append(f"only {coverage:.0%} of the layers could be matched, too few for a verdict")
     fresh = [each for each in blamed if each.since == "after"]
     if fresh:
-        parts.append(f"{fresh[0].layer} became wrong by itself" + (f" and {len(fresh) - 1} more" * (len(fresh) > 1)))
+        parts.append(
+            f"layer {fresh[0].layer} became wrong by itself" + (f" and {len(fresh) - 1} more" * (len(fresh) > 1))
+        )
     moved = [o for o in outputs if o.difference is not None and o.difference.moved]
     for output in moved[:2]:
         sqnr = output.difference.sqnr_db if output.difference is not None else None

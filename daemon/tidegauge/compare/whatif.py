@@ -91,7 +91,7 @@ def study(
     advice = {id(s.layer): _advise(work, s) for s in (*wrong, *harmless)}
     now = worst(work.reference.outputs, device_outputs)
     goal = target_db
-    if goal is None and not wrong and now is not None and (now.sqnr_db is None or now.sqnr_db < POOR_DB):
+    if goal is None and not wrong and now is not None and _poor(now):
         goal = DEFAULT_TARGET_DB
     if not wrong and goal is None:
         return Study(advice, {}, None)
@@ -108,6 +108,11 @@ def study(
         return Study(advice, single, _cure(search, wrong, advice, goal, now))
     except TidegaugeError as error:  # a network that can't run in one piece keeps its report, without these figures
         return Study(advice, {}, None, error.problem)
+
+
+def _poor(now: WhatIf) -> bool:
+    """Whether an output is far off; one without any error has no SQNR either."""
+    return now.error is None or (now.sqnr_db is not None and now.sqnr_db < POOR_DB)
 
 
 def _advise(work: Evaluation, suspect: Suspect) -> tuple[Advice, ...]:

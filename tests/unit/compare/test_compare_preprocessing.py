@@ -1,0 +1,110 @@
+"""An input tensor on the device that is not the recorded one: what the pre-processing did, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tidegauge.compare.preprocessing import find_preprocessing
+from tidegauge.compare.residual import Cause, evidence
+from tidegauge.compare.statistics import Encoding
+from tidegauge.virtualboard.faults import Fault
+from unit.compare.lab import Board, build, picture
+
+Array = NDArray[Any]
+
+SHAPE = (1, 3, 48, 64)
+MEAN = np.array([0.485, 0.456, 0.406], np.float32).reshape(1, 3, 1, 1)
+STD = np.array([0.229, 0.224, 0.225], np.float32).reshape(1, 3, 1, 1)
+UNSIGNED, SIGNED = Encoding("uint8", 255.0, 0), Encoding("int8", 127 / 2.7, 0)
+
+
+def normalised(x: Array) -> Array:
+    return np.asarray((x - MEAN) / STD, np.float32)
+
+
+def lower(x: Array) -> Array:
+    """A letter-box with all of its bar above."""
+    moved = np.zeros_like(x)
+    moved[:, :, 6:] = x[:, :, :-6]
+    return moved
+
+
+def as_nhwc(x: Array) -> Array:
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
+
+
+#: What the device was fed with instead, the encoding of its input, the cause, and a part of its words.
+CASES: dict[str, tuple[Callable[[Array], Array], Encoding, str, str]] = {
+    "×255": (lambda x: x * 255, UNSIGNED, "gain", "×255"),
+    "÷255": (lambda x: x / 255, UNSIGNED, "gain", "÷255"),
+    "half as bright": (lambda x: x * np.float32(0.5), UNSIGNED, "gain", "times 0.5"),
+    "BGR": (lambda x: x[:, ::-1], UNSIGNED, "channel_permutation", "red and blue"),
+    "mean and std": (normalised, SIGNED, "normalisation", "mean 0.485, 0.456, 0.406 and std 0.229, 0.224, 0.225"),
+    "−1 to 1": (lambda x: (x - np.float32(0.5)) * 2, UNSIGNED, "normalisation", "mean 0.5 and std 0.5"),
+    "BGR, normalised": (lambda x: normalised(x)[:, ::-1], SIGNED, "channel_permutation", "std 0.225, 0.224, 0.229"),
+    "NHWC": (as_nhwc, UNSIGNED, "layout", "channels last"),
+    "mirrored": (lambda x: x[..., ::-1], UNSIGNED, "flip", "left for right"),
+    "letter-box": (lower, UNSIGNED, "shift", "6 rows down"),
+}
+
+
+def cause_of(recorded: Array, fed: Array, encoding: Encoding) -> Cause | None:
+    codes = encoding.codes(np.ascontiguousarray(fed, np.float32))
+    fitting = np.clip(recorded, *encoding.value_range)
+    case = evidence(codes, fitting, encoding, encoding.step**2 / 12, exact=True)
+    return find_preprocessing(case, recorded.reshape(case.device.shape))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_the_pre_processing_did_is_named(case: str, seed: int) -> None:
+    change, encoding, name, words = CASES[case]
+    recorded = picture(SHAPE, seed)
+    cause = cause_of(recorded, change(recorded), encoding)
+    assert cause is not None and cause.name == name, cause
+    assert words in cause.detail and cause.explained is not None and cause.explained > 0.9
+
+
+def test_a_recorded_input_that_is_the_wrong_one_is_told_the_other_way_round() -> None:
+    x = picture(SHAPE, 3)
+    cause = cause_of(normalised(x), x, UNSIGNED)
+    assert cause is not None and cause.name == "normalisation" and "once less than recorded" in cause.detail
+    cause = cause_of(x * 255, x, UNSIGNED)
+    assert cause is not None and cause.name == "gain" and "÷255" in cause.detail
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_another_picture_has_no_named_cause(seed: int) -> None:
+    assert cause_of(picture(SHAPE, seed), picture(SHAPE, 50 + seed), UNSIGNED) is None
+    noise = np.random.default_rng(seed).random(SHAPE).astype(np.float32)
+    assert cause_of(picture(SHAPE, seed), noise, UNSIGNED) is None
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    return build(tmp_path_factory.mktemp("preprocessing"), "enhancer")
+
+
+@pytest.mark.parametrize("case", ["BGR", "NHWC", "−1 to 1", "letter-box"])
+def test_the_verdict_is_on_the_pre_processing_and_accuses_no_layer(board: Board, case: str) -> None:
+    recorded = picture(board.shape, 3)
+    folder = board.trace(value=np.ascontiguousarray(CASES[case][0](recorded), np.float32))
+    np.save(folder / "input.npy", recorded)
+    answer = board.compare_folder(folder)
+    assert answer.exit_code == 1 and answer.sentence.startswith("The pre-processing differs")
+    assert [c.layer for c in answer.culprits] == ["input_netFormat"]
+    assert answer.culprits[0].cause == CASES[case][2]
+    assert not any(item.option.startswith("deny_list") for item in answer.culprits[0].advice)
+
+
+def test_a_wrong_input_comes_before_a_wrong_layer(board: Board) -> None:
+    recorded = picture(board.shape, 3)
+    folder = board.trace([Fault("enhanced_original", "gain", 3.0)], np.ascontiguousarray(recorded[:, ::-1]))
+    np.save(folder / "input.npy", recorded)
+    answer = board.compare_folder(folder)
+    assert [c.layer for c in answer.culprits] == ["input_netFormat", "enhanced_original"]
