@@ -190,6 +190,16 @@ class TrustConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_commands: bool = True
 
 
+class CommandsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[commands]`: whether operators can command boards through pages and API. `key`: file with an operator's private
+    key (`tidegauge keys new`), with which this collector signs them; "" turns it off.
+
+    Whoever is an operator here then commands every board that pins this key (`commands.operators` in its agent.toml).
+    """
+
+    key: str = ""
+
+
 class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[comparison]`: how many run at once, and the bounds of the process that compares one bundle.
 
@@ -215,6 +225,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http: HttpConfig = HttpConfig()
     access: AccessConfig = AccessConfig()
     uploads: UploadsConfig = UploadsConfig()
+    commands: CommandsConfig = CommandsConfig()
     limits: LimitsConfig = LimitsConfig()
     comparison: ComparisonConfig = ComparisonConfig()
     scrape: ScrapeConfig = ScrapeConfig()
@@ -253,6 +264,7 @@ def load(path: Path) -> CollectorConfig:
         data=absolute(config.data),
         compile_library=absolute(config.compile_library),
         database=msgspec.structs.replace(config.database, password_file=absolute(config.database.password_file)),
+        commands=msgspec.structs.replace(config.commands, key=absolute(config.commands.key)),
         link=located(path, config.link, os.environ),
     )
 
@@ -283,6 +295,11 @@ def _check(path: Path, config: CollectorConfig) -> None:
                 f"{path} names {proxy!r} in `access.proxies`, which is no address",
                 'write an address or a network, such as "10.0.0.5" or "10.0.0.0/24"',
             ) from error
+    if config.commands.key and not config.trust.keep_commands:
+        raise ConfigurationError(
+            f"{path} gives `commands.key`, and `trust.keep_commands` = false, so that no answer would be heard",
+            "leave out one of them",
+        )
     if config.workers.dead_after < 2 * config.workers.heartbeat:
         raise ConfigurationError(
             f"{path} takes a process for dead after `workers.dead_after` = {config.workers.dead_after:g} s",

@@ -38,13 +38,17 @@ _LOGIN_SECONDS = 3600
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Who asks, and the CSRF token with which this visitor may change things ("" for a bearer token: it needs none)."""
+    """Who asks, and the CSRF token with which this visitor may change things ("" for a bearer token: it needs none).
+
+    `commands`: whether this collector can command boards.
+    """
 
     name: str
     role: Role
     by: str
     logged_in: bool
     csrf_token: str
+    commands: bool
 
 
 @get("/login", opt=PUBLIC, include_in_schema=False)
@@ -96,7 +100,7 @@ async def session(request: AnyRequest, site: TheSite) -> Session:
     visitor = visitor_of(request)
     assert visitor.role  # the guard lets nobody else through
     token = site.access.csrf(visitor.anchor) if visitor.anchor else ""
-    return Session(visitor.name, visitor.role, visitor.by, visitor.logged_in, token)
+    return Session(visitor.name, visitor.role, visitor.by, visitor.logged_in, token, site.relay is not None)
 
 
 def _form(request: AnyRequest, site: Site, target: str, error: HTTPException | None = None) -> Response[Any]:

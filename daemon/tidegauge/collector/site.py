@@ -17,6 +17,7 @@ from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import ScrapeConfig
 from tidegauge.collector.manifests import read_manifest
 from tidegauge.collector.metrics import CollectorMetrics
+from tidegauge.collector.relay import Relay
 from tidegauge.collector.store import Store
 from tidegauge.collector.tables import Bundle
 from tidegauge.collector.uploads import Uploads
@@ -28,7 +29,8 @@ _PIECE = 1 << 20
 class Site:
     """`base`: the path before every page. `connected`: whether the broker is. `stands_back`: why this collector leaves
     the broker to another one, "" where it doesn't.
-    `work`: a folder for files that live for one answer. `uploads`: None where this process takes no requests in."""
+    `work`: a folder for files that live for one answer. `uploads`: None where this process takes no requests in.
+    `relay`: None where it has no key to command boards with."""
 
     base: str
     store: Store
@@ -41,6 +43,7 @@ class Site:
     scrape: ScrapeConfig
     access: Access
     uploads: Uploads | None = None
+    relay: Relay | None = None
 
     def bundle(self, device: str, bundle: str) -> Bundle:
         """Raises NotFoundException."""

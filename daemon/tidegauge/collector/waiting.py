@@ -16,6 +16,7 @@ from tidegauge.collector.store import Store
 from tidegauge.link.command_wire import LONGEST_LIFE, MAX_COMMAND, CommandAnswer, Order, Signed, digest
 from tidegauge.link.gate import Refusal
 from tidegauge.link.wire import Status, decode
+from tidegauge.signing import Use, verify
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +46,21 @@ def answered(store: Store, device: str, payload: bytes) -> None:
     """The device has answered a command. Raises msgspec.DecodeError."""
     envelope: Signed = decode(Signed, payload)
     answer: CommandAnswer = decode(CommandAnswer, envelope.payload)
-    if answer.state != "running" and answer.reason not in _PASSING:
+    known = store.device_key(device)
+    verified = known is not None and _signed_by(known.key, envelope)
+    if known is not None and not verified:
+        _log.warning("an answer is ignored: it is not signed by the key of %s", device)
+        return
+    over = answer.state != "running" and answer.reason not in _PASSING
+    if over:
         store.end_command(device, answer.command)
+    state = "waiting" if answer.state == "refused" and not over else answer.state
+    said = {name: getattr(answer, name)[:1000] for name in ("reason", "sentence", "cure", "step")}
+    store.note_answer(device, answer.command, verified, wall(), state=state, **said)
+
+
+def _signed_by(key: str, envelope: Signed) -> bool:
+    return envelope.key == key and verify(key, Use.ANSWER, envelope.signature, envelope.payload)
 
 
 def due(store: Store, device: str, payload: bytes) -> list[bytes]:

@@ -7,6 +7,7 @@ What a command asks for (`Order.action`) is typed by the board, which alone has 
 from __future__ import annotations
 
 import hashlib
+import uuid
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -81,6 +82,13 @@ def command_topic(device: str) -> str:
 
 def answer_topic(device: str) -> str:
     return topic(device, ANSWER)
+
+
+def new_order(device: str, action: msgspec.Struct, now: float, life: float) -> Order:
+    """An order that holds from `now` for `life` seconds. Microseconds since 1970 grow without a file, also where
+    several people hold the key.
+    """
+    return Order(uuid.uuid4().hex, device, now, now + life, int(now * 1e6), msgspec.Raw(msgspec.json.encode(action)))
 
 
 def sign_order(order: Order, key: KeyProvider | None) -> bytes:

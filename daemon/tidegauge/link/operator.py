@@ -21,11 +21,11 @@ from tidegauge.files import write_durably
 from tidegauge.link.command_wire import (
     MAX_ANSWER,
     CommandAnswer,
-    Order,
     Signed,
     answer_topic,
     command_topic,
     digest,
+    new_order,
     sign_order,
 )
 from tidegauge.link.config import LinkConfig
@@ -141,7 +141,7 @@ class Operator:
         `first`: seconds until the first answer, `last`: until the last. `life`: seconds after which the board refuses
         it. Raises NoAnswer, LinkError.
         """
-        order = self._order(device, action, life)
+        order = new_order(device, action, wall(), life)
         envelope = sign_order(order, self._key)
         command = digest(msgspec.json.decode(envelope, type=Signed).payload)
         status: list[Status] = []
@@ -172,12 +172,6 @@ class Operator:
                 sending.cancel()
                 await asyncio.wait([sending])
         raise NoAnswer(f"the broker has ended the connection before {device} answered", "try again")
-
-    def _order(self, device: str, action: msgspec.Struct, life: float) -> Order:
-        now = wall()
-        encoded = msgspec.Raw(msgspec.json.encode(action))
-        # Microseconds since 1970 grow without a file, also where several people hold the key.
-        return Order(uuid.uuid4().hex, device, now, now + life, int(now * 1e6), encoded)
 
     async def _send(self, connection: Connection, device: str, envelope: bytes) -> None:
         while True:

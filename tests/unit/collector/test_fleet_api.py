@@ -161,6 +161,14 @@ def test_pin_is_an_operators_deed_and_is_written_down(
     assert deed["detail"] == {"bundle": "bundle-0001"}
 
 
+def test_without_a_key_no_board_is_commanded(client: TestClient[Any], shelf: Shelf) -> None:
+    online(shelf.store, "cam-1", "enhancer", 1.0)
+    csrf = {"x-csrf-token": client.get("/api/v1/session").json()["csrf_token"]}
+    answer = client.post("/api/v1/devices/cam-1/commands", json={"type": "ClearAlarms"}, headers=csrf)
+    assert answer.status_code == 409 and "commands.key" in answer.json()["detail"]
+    assert client.get("/api/v1/commands").json() == [] == shelf.store.deeds()
+
+
 def answer_of(verdict: str, sdk: str, local: float) -> bytes:
     layer = {"name": "conv1", "tensor": "c1", "verdict": verdict, "local": {"sqnr_db": local}, "excess": 2.0}
     made = {
