@@ -57,6 +57,17 @@ def free_bytes(folder: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
+def in_memory(folder: Path, proc: Path = PROC) -> bool:
+    """Whether what is written in `folder` stays in RAM (tmpfs or ramfs), swap aside. Raises OSError."""
+    device = folder.stat().st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    for line in (proc / "self" / "mountinfo").read_text().splitlines():
+        fields = line.split()  # proc(5): id, parent, major:minor, …, "-", type
+        if fields[2] == name:
+            return fields[fields.index("-") + 1] in ("tmpfs", "ramfs")
+    return False
+
+
 def temperature(thermal: Path = Path("/sys/class/thermal")) -> float | None:
     """The hottest thermal zone in °C; None where the board has none that can be read."""
     found = []

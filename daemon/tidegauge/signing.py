@@ -13,7 +13,7 @@ import re
 import stat
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -21,6 +21,10 @@ from msgspec import Meta
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -82,6 +86,23 @@ class FileKey:
 
 def load(path: Path) -> FileKey:
     """Read a private key. Raises KeyUnusable where it isn't one, or where others than its owner may read it."""
+    data = _read_secret(path)
+    raw = _raw(data)
+    if raw is not None:
+        return FileKey(Ed25519PrivateKey.from_private_bytes(raw))
+    # Some 4 MiB, for any other way of writing one down: an agent with its own key never loads them.
+    key = _decoded(path, data)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyUnusable(f"the key {path} is not of the kind Ed25519", "make one by `tidegauge keys new`")
+    return FileKey(key)
+
+
+def read_private(path: Path) -> PrivateKeyTypes:
+    """A private key of any kind from a PEM file. Raises KeyUnusable where others than its owner may read it."""
+    return _decoded(path, _read_secret(path))
+
+
+def _read_secret(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -92,21 +113,18 @@ def load(path: Path) -> FileKey:
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyUnusable(f"the key {path} may be read or written by others than its owner", f"chmod 600 {path}")
-    raw = _raw(data)
-    if raw is not None:
-        return FileKey(Ed25519PrivateKey.from_private_bytes(raw))
-    # Some 4 MiB, for any other way of writing one down: an agent with its own key never loads them.
+    return data
+
+
+def _decoded(path: Path, data: bytes) -> PrivateKeyTypes:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        key = load_pem_private_key(data, None)
+        return load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise KeyUnusable(
             f"{path} holds no private key that can be read", "make one by `tidegauge keys new`"
         ) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise KeyUnusable(f"the key {path} is not of the kind Ed25519", "make one by `tidegauge keys new`")
-    return FileKey(key)
 
 
 def _raw(pem: bytes) -> bytes | None:
@@ -123,9 +141,15 @@ def _raw(pem: bytes) -> bytes | None:
 
 def create(path: Path) -> FileKey:
     """Make a key in a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
+    key = Ed25519PrivateKey.generate()
+    write_private(path, key)
+    return FileKey(key)
+
+
+def write_private(path: Path, key: Ed25519PrivateKey | X25519PrivateKey) -> None:
+    """Write a key to a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    key = Ed25519PrivateKey.generate()
     data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     beside = path.with_name(f".{path.name}.part")
     try:
@@ -146,7 +170,6 @@ def create(path: Path) -> FileKey:
         raise KeyUnusable(
             f"the key {path} can't be written ({error.strerror})", "check the folder and its disk"
         ) from error
-    return FileKey(key)
 
 
 def is_key(public: str) -> bool:

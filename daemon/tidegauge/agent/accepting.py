@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 
 from tidegauge.agent import candidates, reference
@@ -10,9 +9,9 @@ from tidegauge.agent.acceptance import AcceptanceRun, Frozen, context_rules
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.contexts import ContextStatus
 from tidegauge.agent.events import Evidence
-from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.golden import GoldenService, golden_of
 from tidegauge.agent.samples import Belongs, Journal, Sample
-from tidegauge.agent.state import Candidate, Golden, StateStore
+from tidegauge.agent.state import Candidate, StateStore
 from tidegauge.clocks import monotonic, stamp
 from tidegauge.detectors.acceptance import Rejected, worse_than
 from tidegauge.detectors.alarm import Alarm
@@ -126,13 +125,17 @@ class Accepting:
         return outcome
 
     def _consider_as_golden(self, evidence: Evidence, context: str) -> None:
-        level, held = candidates.level(evidence), self._store.state.candidates
+        level, run = candidates.level(evidence), self._run
+        if candidates.roles(self._store.state.candidates, level, context):
+            self._golden.offer(evidence, lambda pair: self._keep_as_golden(pair, level, context, run))
+
+    def _keep_as_golden(self, evidence: Evidence, level: float, context: str, run: AcceptanceRun) -> None:
+        """`level` and `context` are the frame's, whatever has been hidden in it since."""
+        held = self._store.state.candidates
         taken = candidates.roles(held, level, context)
-        if not taken:
-            return
-        digest = hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
-        measured = evidence.measured
-        golden = Golden(0, digest, evidence.digest, measured.reference_digest, ranges=measured.ranges)
+        if not taken or run is not self._run or self._store.state.accepted is not None:
+            return  # meanwhile another had these roles, or acceptance ended
+        golden = golden_of(evidence, self._golden.hiding)
         if not self._golden.keep(golden, evidence):
             return
         kept = tuple(each for each in held if each.role not in taken)

@@ -34,6 +34,7 @@ from tidegauge.agent.monitor import Monitor
 from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
+from tidegauge.agent.privacy import PrivatePairs
 from tidegauge.agent.reload import Reload
 from tidegauge.agent.remote import RemoteCommands, device_key
 from tidegauge.agent.remote_log import RemoteLogServer
@@ -115,7 +116,8 @@ class Agent:
         self.camera = CameraService(
             config.camera, config.supervision, self.pipeline, self.bus, self.metrics, self._logs
         )
-        self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.bus)
+        self.private = PrivatePairs(config, profile, self.store, self.pipeline, self.shadow)
+        self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.private, self.bus)
         self.supervision = Supervision(self.alarms, self.bus)
         self.monitor = self._monitor(config, profile)
         preconditions = Preconditions(
@@ -136,6 +138,7 @@ class Agent:
             self.store,
             self.bus,
             self.metrics,
+            self.private,
             self._work,
         )
         self.replaced = Replaced(
@@ -303,7 +306,7 @@ class Agent:
 
     async def _run_board(self) -> None:
         """Everything that starts workers; first, what an agent that was killed has left."""
-        for folder in (self._logs, self._work):
+        for folder in (self._logs, self._work, self.private.ram.path):
             await orphans.end_all(folder, self.pipeline.stuck)
         self.capture.recover()
         async with self.remote_log.supervised(), asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ from tidegauge.agent.endings import Ending
 from tidegauge.agent.events import AlarmRaised, Evidence
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.fingerprint import digest_file, fingerprint
-from tidegauge.bundles.manifest import Blob, Inventory, Manifest, StoredFile, StoredTensor, Trace
+from tidegauge.bundles.manifest import Blob, Inventory, Manifest, Privacy, StoredFile, StoredTensor, Trace
 from tidegauge.bundles.signature import sign
 from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
@@ -85,18 +85,20 @@ def build_bundle(
     identity: Identity,
     alarm: AlarmRaised,
     captured: Captured,
-    privacy: str,
+    privacy: Privacy,
     key: KeyProvider | None = None,
 ) -> str:
     """Write the bundle into the spool and seal it, signed with the device's `key`. Returns its id.
 
-    With `privacy` "statistics" no tensor leaves the board: traces go as fingerprints, tensors not at all.
+    With the policy "statistics" no tensor leaves the board: traces go as fingerprints, tensors not at all. With a
+    recipient all that shows the picture is encrypted before it is written.
     """
-    full = privacy != "statistics"
+    full = privacy.policy != "statistics"
     size, files = _room(identity.profile, captured, full)
     for last in (False, True):
         try:
-            _write(BundleWriter(spool.prepare(alarm.id, size, files)), identity, alarm, captured, full, key)
+            writer = BundleWriter(spool.prepare(alarm.id, size, files), recipient=privacy.recipient)
+            _write(writer, identity, alarm, captured, privacy, key)
             spool.commit(alarm.id)
             break
         except (OSError, BundleError) as error:
@@ -147,17 +149,19 @@ def _write(
     identity: Identity,
     alarm: AlarmRaised,
     captured: Captured,
-    full: bool,
+    privacy: Privacy,
     key: KeyProvider | None,
 ) -> None:
-    ready, evidence = captured.ready, captured.evidence
+    ready, evidence, full = captured.ready, captured.evidence, privacy.policy != "statistics"
     elements = element_types(captured.remote_log)
     lacking = b"" if captured.completeness.whole else msgspec.json.encode(captured.completeness)
 
     def tensors(specs: tuple[TensorSpec, ...], data: tuple[bytes, ...]) -> tuple[StoredTensor, ...]:
         if not full:
             return ()
-        return tuple(StoredTensor(spec, writer.add_bytes(raw)) for spec, raw in zip(specs, data, strict=True))
+        return tuple(
+            StoredTensor(spec, writer.add_bytes(raw, shows=True)) for spec, raw in zip(specs, data, strict=True)
+        )
 
     logs = [
         StoredFile(name, writer.add_bytes(data))
@@ -195,6 +199,7 @@ def _write(
         logs=tuple(logs),
         model=StoredFile(Path(identity.profile.model).name, writer.add_file(Path(identity.profile.model), "raw")),
         artifacts=_artifacts(writer, Path(identity.profile.artifacts)),
+        privacy=privacy,
     )
     writer.seal(manifest if key is None else sign(manifest, key))
 
@@ -223,7 +228,7 @@ def _trace(writer: BundleWriter, path: Path, elements: dict[int, str], full: boo
     sha256, xxh3 = digest_file(path)
     size = path.stat().st_size
     whole = dtype is not None and size > 0 and size % np.dtype(dtype).itemsize == 0  # a cut one is told by its size
-    blob: Blob | None = writer.add_file(path, "zstd") if full else None
+    blob: Blob | None = writer.add_file(path, shows=True) if full else None
     return Trace(
         file=path.name,
         subgraph=name.subgraph or "",

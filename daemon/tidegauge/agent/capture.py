@@ -30,6 +30,8 @@ from tidegauge.agent.events import (
 from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.preconditions import MIB, Preconditions, Refused
+from tidegauge.agent.privacy import PrivatePairs
+from tidegauge.agent.shadow import ShadowUnavailable
 from tidegauge.agent.stage import during
 from tidegauge.agent.state import StateStore, TraceSize
 from tidegauge.agent.traces import TraceCollector, stale_traces
@@ -65,12 +67,14 @@ class CaptureService:
         store: StateStore,
         bus: Bus,
         metrics: AgentMetrics,
+        private: PrivatePairs,
         work: Path,
     ) -> None:
         self._config, self._runtime, self._profile, self._identity = config, runtime, profile, identity
         self._preconditions = preconditions
         self._pipeline, self._spool, self._store = pipeline, spool, store
-        self._bus, self._metrics, self._work = bus, metrics, work
+        self._bus, self._metrics, self._private = bus, metrics, private
+        self._disk_work = work
         self._queue: asyncio.Queue[tuple[AlarmRaised, asyncio.Future[CaptureEnded] | None]] = asyncio.Queue()
         self.results: Counter[str] = Counter(dict.fromkeys(CAPTURE_RESULTS, 0))
         self.refusals: Counter[Refusal] = Counter(dict.fromkeys(Refusal, 0))
@@ -100,9 +104,15 @@ class CaptureService:
         self._queue.put_nowait((alarm, ended))
         return await ended
 
+    def _folder(self, alarm: AlarmRaised) -> Path:
+        """Where a capture's own files lie: in memory, where they must not be on a disk."""
+        private = self._private
+        return (private.ram.ready() if private.in_ram else self._disk_work) / alarm.id
+
     def recover(self) -> None:
         """At start, before any worker: clean up after an agent that was killed in the middle of a capture."""
-        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.rmtree(self._disk_work, ignore_errors=True)
+        self._private.ram.clear()
         interrupted = self._store.state.capturing
         if not interrupted:
             return
@@ -137,7 +147,7 @@ class CaptureService:
             return CaptureEnded("refused", str(refused))
         except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
             return CaptureEnded("failed", str(error))
-        except (WorkerEnded, PipelineUnavailable) as error:
+        except (WorkerEnded, PipelineUnavailable, ShadowUnavailable) as error:
             return CaptureEnded("failed", str(error))
         except (TimeoutError, OSError) as error:
             return CaptureEnded("failed", f"{type(error).__name__}: {error}")
@@ -151,12 +161,12 @@ class CaptureService:
     async def _capture(self, alarm: AlarmRaised) -> str:
         self._enter("checking")
         await asyncio.to_thread(self._check, alarm)
-        evidence = alarm.evidence
-        assert evidence is not None  # checked
+        assert alarm.evidence is not None  # checked
+        evidence = await self._private.for_capture(alarm.evidence)
         self._note_taken(alarm)
         self.began = began = monotonic()
         self._bus.emit(PhaseChanged("capturing", 0.0))
-        work = self._work / alarm.id
+        work = self._folder(alarm)
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
@@ -164,7 +174,7 @@ class CaptureService:
             seconds = monotonic() - began
             self._enter("bundling")
             bundle = await asyncio.to_thread(
-                build_bundle, self._spool, self._identity(), alarm, captured, self._config.privacy, self.key
+                build_bundle, self._spool, self._identity(), alarm, captured, self._private.told, self.key
             )
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -178,6 +188,9 @@ class CaptureService:
 
     def _check(self, alarm: AlarmRaised) -> None:
         self._preconditions.check(alarm, self.predicted_bytes())
+        private = self._private.check(Path(self._config.trace_folder))
+        if private:
+            raise Refused(Refusal.TRACE_FOLDER, private)
 
     def _earlier(self) -> TraceSize | None:
         """What an earlier whole capture of these artifacts at this level took."""

@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from tidegauge.agent.watch_config import CameraHealthConfig, ContextsConfig, InputDriftConfig, StandBackConfig
+from tidegauge.bundles.redaction import WHOLE, Hiding, Region
+from tidegauge.bundles.sealing import is_recipient
 from tidegauge.camera.config import CameraConfig
 from tidegauge.configuration import ConfigurationError, load_toml
 from tidegauge.link.config import LinkConfig
@@ -121,6 +123,47 @@ class GoldenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_loss: Share = 0.0
 
 
+#: What golden tensors are blurred by where bundles are encrypted: the board must be able to read these itself.
+BLUR_AT_REST = 0.125
+
+
+class PrivacyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a camera saw, hidden before anything of it is written to a disk: in the input tensor, on which both sides
+    then run anew, so that outputs and traces show no more than it. `capture.privacy` says what leaves the board.
+
+    `blur`: standard deviation as a share of the picture's shorter side; 0 for none. `keep`: left, top, right and bottom
+    of the region that is kept, as shares of width and height; all around it becomes grey. `encrypt_to`: public key (64
+    hexadecimal digits, from `tidegauge keys new --for pictures`) that tensors and traces of a bundle are encrypted to;
+    empty for none. The trace folder must then be in memory, and golden tensors, which the board reads itself, are
+    blurred by 0.125 at least.
+    """
+
+    blur: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
+    keep: Annotated[tuple[Share, ...], Meta(min_length=4, max_length=4)] = WHOLE
+    encrypt_to: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+
+    def __post_init__(self) -> None:
+        left, top, right, bottom = self.keep
+        if not (left < right and top < bottom):
+            raise ValueError("`keep` is left, top, right, bottom, and leaves nothing of the picture")
+        if self.encrypt_to and not is_recipient(self.encrypt_to):
+            raise ValueError("nothing can be encrypted to the key `encrypt_to`")
+
+    @property
+    def hiding(self) -> Hiding:
+        return Hiding(self.blur, self._region)
+
+    @property
+    def at_rest(self) -> Hiding:
+        """Of what lies on the board."""
+        return Hiding(max(self.blur, BLUR_AT_REST) if self.encrypt_to else self.blur, self._region)
+
+    @property
+    def _region(self) -> Region:
+        left, top, right, bottom = self.keep
+        return left, top, right, bottom
+
+
 class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Traces on an alarm. `remote_log`: text by which the remote-log server's command line is known.
 
@@ -211,6 +254,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remote_log: RemoteLogConfig = RemoteLogConfig()
     results: ResultsConfig = ResultsConfig()
     metrics: MetricsConfig = MetricsConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     spool: SpoolLimits = SpoolLimits()
     commands: CommandsConfig = CommandsConfig()
 

@@ -14,13 +14,17 @@ from tidegauge.pipeline.messages import FrameDone, LossMeasured, PipelineReady, 
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One measured pair, copied out of shared memory: raw tensors in the order of the specs."""
+    """One measured pair, copied out of shared memory: raw tensors in the order of the specs.
+
+    `hidden`: its input shows no more than may be written to the board's disk (`agent/privacy.py`).
+    """
 
     measured: LossMeasured
     digest: str
     inputs: tuple[bytes, ...]
     device: tuple[bytes, ...]
     reference: tuple[bytes, ...]
+    hidden: bool = False
 
 
 class Scene(msgspec.Struct, frozen=True):

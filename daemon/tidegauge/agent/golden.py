@@ -7,7 +7,9 @@ in the state folder; which digests are accepted is the monitor's business.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +20,16 @@ from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenChecked, GoldenRoundEnded, GoldenWanted, PipelineUp, Replayed
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
+from tidegauge.agent.privacy import PrivatePairs, golden_path
 from tidegauge.agent.shadow import ShadowService, ShadowUnavailable
 from tidegauge.agent.state import Golden, StateStore
 from tidegauge.agent.stored_answers import changed, sentence
+from tidegauge.bundles.redaction import Hiding
 from tidegauge.clocks import monotonic
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.defaults import STRIKES
 from tidegauge.detectors.known_answer import KnownAnswer
+from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder, write_durably
 
 log = logging.getLogger(__name__)
@@ -36,13 +41,27 @@ SIDES = ("device", "reference")
 REPLAYS = 2
 
 
+def golden_of(evidence: Evidence, hiding: Hiding) -> Golden:
+    """A golden tensor with this pair's answers."""
+    measured, digest = evidence.measured, hashlib.sha256(b"".join(evidence.inputs)).hexdigest()
+    return Golden(0, digest, evidence.digest, measured.reference_digest, ranges=measured.ranges, hiding=hiding)
+
+
 class GoldenService:
     """Runs rounds over the golden set for ever: at start, every `interval`, and on `GoldenWanted`."""
 
     def __init__(
-        self, config: GoldenConfig, store: StateStore, pipeline: PipelineService, shadow: ShadowService, bus: Bus
+        self,
+        config: GoldenConfig,
+        store: StateStore,
+        pipeline: PipelineService,
+        shadow: ShadowService,
+        private: PrivatePairs,
+        bus: Bus,
     ) -> None:
         self._config, self._store, self._pipeline, self._shadow, self._bus = config, store, pipeline, shadow, bus
+        self._private = private
+        self._offered: asyncio.Queue[tuple[Evidence, Callable[[Evidence], None]]] = asyncio.Queue(1)
         self._folder = store.folder / "golden"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._wanted = asyncio.Event()
@@ -58,7 +77,28 @@ class GoldenService:
 
     def path(self, golden: Golden, side: str = "") -> Path:
         """Its input tensors, or the accepted outputs of a `side`."""
-        return self._folder / f"{golden.sha256}{side and '.'}{side}.bin"
+        return golden_path(self._store.folder, golden.sha256, side)
+
+    @property
+    def hiding(self) -> Hiding:
+        """What is done to the pictures of golden tensors."""
+        return self._private.at_rest
+
+    def offer(self, evidence: Evidence, then: Callable[[Evidence], None]) -> None:
+        """Tell `then` the pair in a form that may be kept: at once, or when it has been hidden and run anew. One pair
+        at a time is hidden; another that is offered meanwhile is left out."""
+        if not self.hiding:
+            then(evidence)
+        elif not self._offered.full():
+            self._offered.put_nowait((evidence, then))
+
+    async def _hide(self) -> None:
+        while True:
+            evidence, then = await self._offered.get()
+            try:
+                then(await self._private.for_rest(evidence))
+            except (PipelineUnavailable, ShadowUnavailable, TimeoutError, TidegaugeError) as error:
+                log.warning("a golden tensor was not taken, since its picture could not be hidden: %s", error)
 
     def keep(self, golden: Golden, evidence: Evidence) -> bool:
         """Store the input tensors of a golden pair and both sides' outputs; False where the disk refuses."""
@@ -83,6 +123,11 @@ class GoldenService:
         sync_folder(self._folder)
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hide())
+            group.create_task(self._rounds())
+
+    async def _rounds(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._config.interval):
@@ -99,6 +144,7 @@ class GoldenService:
         alarms: list[Alarm] = []
         replay: Replayed | None = None
         try:
+            await self._hide_anew()
             for golden in self._store.state.golden:
                 found, replayed = await self._check(golden)
                 checked += 1
@@ -120,11 +166,16 @@ class GoldenService:
         evidence, self._suspect = self._suspect, None
         if evidence is None:
             return None
-        path = self._store.folder / "replay.bin"
-        if not self._store.disk.attempt("a frame to be run again", lambda: path.write_bytes(b"".join(evidence.inputs))):
+        try:
+            path = self._private.ram.ready() / "replay.bin"
+            path.write_bytes(b"".join(evidence.inputs))
+        except (OSError, TidegaugeError) as error:
+            log.warning("the frame under suspicion is not run again: %s", error)
             return None
-        again = [await self._shadow.golden(path, -1, GOLDEN_SECONDS) for _ in range(REPLAYS)]
-        path.unlink()
+        try:
+            again = [await self._shadow.golden(path, -1, GOLDEN_SECONDS) for _ in range(REPLAYS)]
+        finally:
+            path.unlink()
         return Replayed(
             evidence.digest,
             tuple(each.digest for each in again),
@@ -158,8 +209,37 @@ class GoldenService:
 
     async def _run(self, golden: Golden) -> Evidence:
         evidence = await self._shadow.golden(self.path(golden), golden.index, GOLDEN_SECONDS)
+        evidence = msgspec.structs.replace(evidence, hidden=True)
         self._bus.emit(GoldenChecked(golden.index, evidence))
         return evidence
+
+    async def _hide_anew(self) -> None:
+        """What was stored when less had to be hidden is hidden, and run anew."""
+        state = self._store.state
+        every = (*state.golden, *(each.golden for each in state.candidates))
+        old = {each.sha256: each for each in every if each.hiding != self.hiding}
+        if not old:
+            return
+        now = {sha256: await self._hidden(golden) for sha256, golden in old.items()}
+        state = self._store.state
+        golden = (now.get(each.sha256, each) for each in state.golden)
+        candidates = ((each, now.get(each.golden.sha256, each.golden)) for each in state.candidates)
+        self._store.update(
+            golden=tuple(each for each in golden if each is not None),
+            candidates=tuple(msgspec.structs.replace(each, golden=new) for each, new in candidates if new is not None),
+        )
+        self.forget_others()
+
+    async def _hidden(self, golden: Golden) -> Golden | None:
+        """The same, hidden. None where its known answer is wrong: that would make a wrong answer the right one."""
+        plain = await self._run(golden)
+        digests = steadiness.answer(golden, plain), plain.measured.reference_digest
+        if digests != (golden.device_digest, golden.reference_digest):
+            log.warning("golden tensor %d is dropped: it was to be hidden, and its answer is wrong", golden.index)
+            return None
+        evidence = await self._private.for_rest(msgspec.structs.replace(plain, hidden=False))
+        made = msgspec.structs.replace(golden_of(evidence, self.hiding), index=golden.index, role=golden.role)
+        return made if self.keep(made, evidence) else None
 
     def _told(self, alarm: Alarm, golden: Golden, side: str, evidence: Evidence) -> Alarm:
         """With what has changed against the accepted outputs, where they are stored."""

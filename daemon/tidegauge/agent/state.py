@@ -15,6 +15,7 @@ import msgspec
 from tidegauge.agent.disk import Disk
 from tidegauge.agent.limits import Taken
 from tidegauge.agent.streams import StreamsState
+from tidegauge.bundles.redaction import Hiding
 from tidegauge.clocks import Stamp, wall
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.detectors.noise import Noise
@@ -31,7 +32,7 @@ class Golden(msgspec.Struct, frozen=True):
 
     `steady`: the device gave the same bits each time it was asked at acceptance; None where it was not asked. `low`,
     `high`: losses against the reference that it then had. `role`: what it was chosen for; `ranges`: least and most of
-    its inputs and of the reference's outputs, by tensor.
+    its inputs and of the reference's outputs, by tensor. `hiding`: what was done to the picture in it.
     """
 
     index: int
@@ -43,6 +44,7 @@ class Golden(msgspec.Struct, frozen=True):
     high: float = 0.0
     role: str = ""
     ranges: dict[str, tuple[float, float]] = {}
+    hiding: Hiding = Hiding()
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tidegauge.bundles.redaction import Hiding
 from tidegauge.clocks import Stamp
 from tidegauge.pipeline.messages import TensorErrors
 from tidegauge.profile import Profile
@@ -27,13 +28,13 @@ class Blob(msgspec.Struct, frozen=True):
     """A blob as stored: `sha256` and `stored` bytes of the stored form, `size` bytes after decoding.
 
     `encoding` "zstd": one zstd frame; "raw": as is (models and artifacts, so that equal files of a fleet are equal
-    blobs whatever the compressor's version).
+    blobs whatever the compressor's version); "sealed": a zstd frame encrypted to the manifest's `privacy.recipient`.
     """
 
     sha256: Sha256
     stored: Size
     size: Size
-    encoding: Literal["zstd", "raw"]
+    encoding: Literal["zstd", "raw", "sealed"]
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -117,10 +118,20 @@ class Signature(msgspec.Struct, frozen=True):
     value: Annotated[str, Meta(pattern=r"^[0-9a-f]{128}$")]
 
 
+class Privacy(msgspec.Struct, frozen=True):
+    """What the board kept to itself: `policy` is its `capture.privacy`; `hiding`, what was done to the picture before
+    both sides ran on it; `recipient`, the public key that all which shows it is encrypted to, empty for none.
+    """
+
+    policy: Literal["full", "statistics", "golden"] = "full"
+    hiding: Hiding = Hiding()
+    recipient: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One anomaly. `tracing_changed_output`: whether the traced run's outputs differ from those without tracing.
 
-    `signature` None: of a device without a key.
+    `privacy` None: of a release that did not say. `signature` None: of a device without a key.
     """
 
     bundle_id: Annotated[str, Meta(pattern=r"^[0-9A-Za-z-]{8,64}$")]
@@ -144,6 +155,7 @@ class Manifest(msgspec.Struct, frozen=True):
     model: StoredFile | None
     artifacts: tuple[StoredFile, ...]
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
+    privacy: Privacy | None = None
     signature: Signature | None = None
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
@@ -13,6 +14,10 @@ import zstandard
 from tidegauge.bundles import layout
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.manifest import SCHEMA, Blob, Manifest, blobs_of
+from tidegauge.bundles.sealing import Sealed, recipient_of, unseal
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 
 class _Version(msgspec.Struct):
@@ -42,15 +47,18 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
     return manifest
 
 
-def read_blob(folder: Path, blob: Blob, limit: int) -> bytes:
-    """The decoded content of a blob, at most `limit` bytes, stored or decoded. Raises `BundleError`."""
+def read_blob(folder: Path, blob: Blob, limit: int, key: X25519PrivateKey | None = None) -> bytes:
+    """The decoded content of a blob, at most `limit` bytes, stored or decoded. `key` opens sealed ones.
+
+    Raises `BundleError`, `Sealed` for a sealed one without its key.
+    """
     if blob.size > limit or blob.stored > limit:
         raise BundleError(f"blob {blob.sha256} has {max(blob.size, blob.stored)} bytes, the limit is {limit}")
     stored = _read(layout.blob_path(folder, blob.sha256), blob.stored)
-    return decode_blob(stored, blob)
+    return decode_blob(stored, blob, key)
 
 
-def decode_blob(stored: bytes, blob: Blob) -> bytes:
+def decode_blob(stored: bytes, blob: Blob, key: X25519PrivateKey | None = None) -> bytes:
     """Check the stored bytes against the blob's hash and sizes, and decode them. Raises `BundleError`.
 
     Memory is bounded by `blob.size`, whatever a zstd frame claims.
@@ -59,6 +67,8 @@ def decode_blob(stored: bytes, blob: Blob) -> bytes:
         raise BundleError(f"blob {blob.sha256} has {len(stored)} bytes instead of {blob.stored}", "transfer it again")
     if hashlib.sha256(stored).hexdigest() != blob.sha256:
         raise BundleError(f"blob {blob.sha256} is damaged: its content has another hash", "transfer it again")
+    if blob.encoding == "sealed":
+        stored = _opened(stored, key)
     data = stored if blob.encoding == "raw" else _decompress(stored, blob)
     if len(data) != blob.size:
         raise BundleError(f"blob {blob.sha256} decodes to {len(data)} bytes instead of {blob.size}")
@@ -77,6 +87,15 @@ def missing_blobs(folder: Path, manifest: Manifest) -> list[Blob]:
         if not stat.S_ISREG(found.st_mode) or found.st_size != blob.stored:
             out.append(blob)
     return out
+
+
+def _opened(stored: bytes, key: X25519PrivateKey | None) -> bytes:
+    if key is None:
+        raise Sealed(
+            f"the bundle's tensors are encrypted to the key {recipient_of(stored)[:16]}…",
+            "decrypt it first: `tidegauge bundle decrypt BUNDLE FOLDER --key FILE`",
+        )
+    return unseal(stored, key)
 
 
 def _decompress(stored: bytes, blob: Blob) -> bytes:

@@ -15,6 +15,7 @@ from tidegauge.bundles import layout
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.fingerprint import READ, Digest
 from tidegauge.bundles.manifest import Blob, Manifest, blobs_of
+from tidegauge.bundles.sealing import Sealer
 from tidegauge.files import write_durably
 from tidegauge.filesystem import REAL, FileSystem, make_folders
 
@@ -28,23 +29,25 @@ class BundleWriter:
     """Writes into `folder`, which is made where it doesn't exist. One writer a folder; not thread-safe.
 
     Equal content is stored once. Nothing is durable before `seal`. Raises OSError where the disk fails or is full.
+    `recipient`: the public key that content which `shows` the picture is encrypted to, before it is written; empty for
+    none.
     """
 
-    def __init__(self, folder: Path, disk: FileSystem = REAL) -> None:
-        self._folder, self._disk = folder, disk
+    def __init__(self, folder: Path, disk: FileSystem = REAL, recipient: str = "") -> None:
+        self._folder, self._disk, self._recipient = folder, disk, recipient
         self._parts = 0
         make_folders(disk, layout.blobs_folder(folder))
 
-    def add_bytes(self, data: bytes, encoding: Encoding = "zstd") -> Blob:
+    def add_bytes(self, data: bytes, encoding: Encoding = "zstd", *, shows: bool = False) -> Blob:
         """Store `data`."""
-        return self._add(BytesIO(data), len(data), encoding)
+        return self._add(BytesIO(data), len(data), encoding, shows)
 
-    def add_file(self, path: Path, encoding: Encoding = "zstd") -> Blob:
+    def add_file(self, path: Path, encoding: Encoding = "zstd", *, shows: bool = False) -> Blob:
         """Store the content of a file, streamed. Raises `BundleError` where it changes size meanwhile."""
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             try:
-                return self._add(file, size, encoding)
+                return self._add(file, size, encoding, shows)
             except _SizeChanged as error:
                 raise BundleError(
                     f"{path} changed its size while it was read", "collect it again when complete"
@@ -78,8 +81,9 @@ class BundleWriter:
             raise BundleError(f"blob {blob.sha256} of bundle {manifest.bundle_id} is not {blob.stored} bytes long")
         self._disk.sync_file(path)
 
-    def _add(self, source: BinaryIO, size: int, encoding: Encoding) -> Blob:
+    def _add(self, source: BinaryIO, size: int, encoding: Encoding, shows: bool) -> Blob:
         self._parts += 1
+        seal = shows and bool(self._recipient)
         part = layout.blobs_folder(self._folder) / f"part-{self._parts}.tmp"
         stored = Digest()
         try:
@@ -89,13 +93,18 @@ class BundleWriter:
                     stored.update(data)
                     file.write(data)
 
-                _encode(source, size, encoding, put)
+                if seal:
+                    sealer = Sealer(self._recipient, put)
+                    _encode(source, size, "zstd", sealer.write)
+                    sealer.finish()
+                else:
+                    _encode(source, size, encoding, put)
             self._disk.rename(part, layout.blob_path(self._folder, stored.sha256))
         except BaseException:
             if self._disk.look(part) is not None:
                 self._disk.unlink(part)
             raise
-        return Blob(sha256=stored.sha256, stored=stored.size, size=size, encoding=encoding)
+        return Blob(stored.sha256, stored.size, size, "sealed" if seal else encoding)
 
 
 class _SizeChanged(Exception):

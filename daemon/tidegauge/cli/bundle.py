@@ -15,12 +15,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from rich.text import Text
 
-from tidegauge.bundles import layout
+from tidegauge.bundles import layout, sealing, signature
 from tidegauge.bundles.archive import Progress as Report
 from tidegauge.bundles.archive import export_bundle, import_bundle
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.manifest import Manifest, Trace, blobs_of
+from tidegauge.bundles.opening import decrypt
 from tidegauge.bundles.reader import missing_blobs, read_manifest
+from tidegauge.bundles.redaction import WHOLE
 
 
 @click.group("bundle")
@@ -76,6 +78,29 @@ def import_(file: Path, folder: Path) -> None:
     )
 
 
+@command.command("decrypt")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--key", type=click.Path(path_type=Path), required=True, help="File of the private key.")
+def decrypt_(path: Path, folder: Path, key: Path) -> None:
+    """Write the encrypted bundle at PATH (a folder or a .tidebundle file) to a new FOLDER, where it can be compared.
+
+    The copy shows what the camera saw, and has no signature any more.
+    """
+    private = sealing.load(key)
+    if path.is_dir():
+        signer = signature.check(layout.manifest_path(path).read_bytes(), read_manifest(path))
+        manifest = decrypt(path, folder, private)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tidegauge-") as work:
+            whole = Path(work) / "bundle"
+            import_bundle(path, whole)
+            signer = signature.check(layout.manifest_path(whole).read_bytes(), read_manifest(whole))
+            manifest = decrypt(whole, folder, private)
+    by = f"signed by {signer[:16]}…" if signer else "signed by nobody"
+    click.echo(f"{folder}: bundle {manifest.bundle_id} of {manifest.device}, decrypted; the original was {by}")
+
+
 @contextmanager
 def _bar(what: str, size: int) -> Iterator[Report]:
     """A progress bar on a terminal's stderr, nothing elsewhere."""
@@ -101,12 +126,30 @@ def _summary(manifest: Manifest, lacking: int) -> Table:
         "model": f"{manifest.profile.name} {manifest.inventory.model[:12]}",
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(manifest.inventory.versions.items())),
         "output changed by tracing": "yes: traces may not show the fault" if manifest.tracing_changed_output else "no",
+        "picture": _picture(manifest),
         "blobs": f"{len(blobs)}, {sum(blob.stored for blob in blobs)} bytes stored"
         + (f", {lacking} not here" if lacking else ""),
     }
     for name, value in rows.items():
         table.add_row(name, _plain(value))
     return table
+
+
+def _picture(manifest: Manifest) -> str:
+    """What the board kept to itself, in words."""
+    privacy = manifest.privacy
+    if privacy is None:
+        return "not said"
+    words = {"full": "as it was", "statistics": "not sent", "golden": "of a golden tensor"}
+    hiding, parts = privacy.hiding, [words[privacy.policy]]
+    if hiding.blur:
+        parts.append(f"blurred by {hiding.blur:g} of its shorter side")
+    if hiding.keep != WHOLE:
+        parts.append(f"only {', '.join(f'{share:g}' for share in hiding.keep)} of it kept")
+    if privacy.recipient:
+        sealed = any(blob.encoding == "sealed" for blob in blobs_of(manifest).values())
+        parts.append(f"{'encrypted' if sealed else 'was encrypted'} to {privacy.recipient[:16]}…")
+    return ", ".join(parts)
 
 
 def _plain(text: str) -> Text:

@@ -17,8 +17,10 @@ from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenRoundEnded
 from tidegauge.agent.golden import GoldenService
+from tidegauge.agent.privacy import RamFolder
 from tidegauge.agent.state import Candidate, Golden, StateStore
 from tidegauge.agent.stored_answers import changed, sentence
+from tidegauge.bundles.redaction import Hiding
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.pipeline.messages import LossMeasured
 from tidegauge.tensors import TensorSpec
@@ -54,7 +56,8 @@ class Rounds:
     def __init__(self, folder: Path, shadow: Shadow) -> None:
         self.store, self.shadow = StateStore(folder), shadow
         fakes: Any = (SimpleNamespace(ready=SimpleNamespace(outputs=[TensorSpec("y", (2,), "float32")])), shadow)
-        self.service = GoldenService(GoldenConfig(), self.store, *fakes, Bus())
+        private: Any = SimpleNamespace(at_rest=Hiding(), ram=RamFolder(folder, folder))
+        self.service = GoldenService(GoldenConfig(), self.store, *fakes, private, Bus())
         golden = Golden(0, "ab", "d", "r")
         self.service.keep(golden, pair(b"i", RIGHT))
         self.store.update(golden=(golden,))

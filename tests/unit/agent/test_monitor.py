@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tidegauge.agent.verdicts import Verdicts
 from tidegauge.agent.watch_config import ContextsConfig
 from tidegauge.agent.watching import Watching
 from tidegauge.bundles.manifest import Cause
+from tidegauge.bundles.redaction import Hiding
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import monotonic
 from tidegauge.demo.settings import profile
@@ -69,6 +71,11 @@ class Sides:
     def __init__(self) -> None:
         self.kept: list[str] = []
         self.forced = 0
+
+    hiding = Hiding()
+
+    def offer(self, evidence: Evidence, then: Callable[[Evidence], None]) -> None:
+        then(evidence)
 
     def keep(self, golden: Golden, evidence: Evidence) -> bool:
         self.kept.append(golden.sha256)
