@@ -27,6 +27,7 @@ from tidegauge.collector.blob_rows import BlobRows, Key, hold, lacking, waiting_
 from tidegauge.collector.database import batches, upsert
 from tidegauge.collector.kept import Kept
 from tidegauge.collector.tables import Bundle, BundleState, blobs, bundle_blobs, bundles, reports
+from tidegauge.collector.transfer_rows import charge, end_stored
 from tidegauge.errors import TidegaugeError
 
 _NOT_ASKED_FOR = "its blobs are not asked for (pull policy)"
@@ -83,38 +84,38 @@ class BundleRows(BlobRows):
             )
         return self.settle(device, bundle)
 
-    def add_blob(self, sha256: str, size: int, now: Wall) -> list[Key]:
+    def add_blob(self, sha256: str, size: int, now: Wall, sender: str = "", pulled: int = 0) -> list[Key]:
         """A blob is held, durably. Returns the bundles (device, bundle) that it has made complete.
 
-        In transactions of their own: of two ingesters that store the last two blobs of a bundle at once, the later one
-        sees both.
+        `sender`: the device whose transfer of it ends so, and which is charged `pulled` bytes. All in one transaction,
+        so that a kill leaves no blob whose bundle doesn't know of it. Of two ingesters that store the last two blobs of
+        a bundle at once, the one that gets the bundle's row later sees both.
         """
-        self.keep_blob(sha256, size, now)
         with self._engine.begin() as connection:
+            upsert(connection, blobs, {"sha256": sha256, "size": size, "stored": now})
+            if sender:
+                end_stored(connection, sender, sha256, now)
+            if pulled:
+                charge(connection, sender, pulled, now)
             waiting = connection.execute(waiting_for(sha256).with_for_update(of=bundles))
             keys = [(row.device, row.bundle) for row in waiting]
             for key in keys:
                 connection.execute(update(bundles).where(_key(*key)).values(progress=now))
-        return [key for key in keys if self.settle(*key)]
+            done = [key for key in keys if _settle(connection, *key)]
+        return [*done, *self._taken_in_meanwhile(sha256, keys)]
+
+    def _taken_in_meanwhile(self, sha256: str, known: Collection[Key]) -> list[Key]:
+        """Bundles that another process has entered while a blob's transaction ran: neither saw what the other wrote."""
+        if not self.shared:
+            return []
+        with self._reading.begin() as connection:
+            late = [(row.device, row.bundle) for row in connection.execute(waiting_for(sha256))]
+        return [key for key in late if key not in known and self.settle(*key)]
 
     def settle(self, device: str, bundle: str) -> bool:
         """Where everything wanted of a bundle has come: it is complete. Returns whether it is to be compared."""
         with self._engine.begin() as connection:
-            columns = (bundles.c.state, bundles.c.partial, bundles.c.generation)
-            row = connection.execute(select(*columns).where(_key(device, bundle)).with_for_update()).first()
-            if row is None or (row.state not in _UNFINISHED and not row.partial):
-                return row is not None and row.state == "complete"
-            if lacking(connection, device, bundle):
-                if row.state == "received":
-                    _set(connection, device, bundle, state="waiting_blobs")
-                return False
-            if not _asks_for_any(connection, device, bundle):
-                _set(connection, device, bundle, state="incomplete", reason=_NOT_ASKED_FOR)
-                return False
-            again = row.partial or row.state == "incomplete"
-            values = {"generation": row.generation + 1 if again else row.generation, "attempts": 0, "partial": False}
-            _set(connection, device, bundle, state="complete", reason="", **values)
-        return True
+            return _settle(connection, device, bundle)
 
     def want(self, device: str, bundle: str, names: Collection[str] | None, now: Wall) -> None:
         """Ask for further blobs of a bundle, None for all of them."""
@@ -242,6 +243,24 @@ class BundleRows(BlobRows):
         with self._reading.begin() as connection:
             rows = connection.execute(query.order_by(bundles.c.received))
             return [(row.device, row.bundle, row.generation) for row in rows]
+
+
+def _settle(connection: Connection, device: str, bundle: str) -> bool:
+    columns = (bundles.c.state, bundles.c.partial, bundles.c.generation)
+    row = connection.execute(select(*columns).where(_key(device, bundle)).with_for_update()).first()
+    if row is None or (row.state not in _UNFINISHED and not row.partial):
+        return row is not None and row.state == "complete"
+    if lacking(connection, device, bundle):
+        if row.state == "received":
+            _set(connection, device, bundle, state="waiting_blobs")
+        return False
+    if not _asks_for_any(connection, device, bundle):
+        _set(connection, device, bundle, state="incomplete", reason=_NOT_ASKED_FOR)
+        return False
+    again = row.partial or row.state == "incomplete"
+    values = {"generation": row.generation + 1 if again else row.generation, "attempts": 0, "partial": False}
+    _set(connection, device, bundle, state="complete", reason="", **values)
+    return True
 
 
 def _asks_for_any(connection: Connection, device: str, bundle: str) -> bool:

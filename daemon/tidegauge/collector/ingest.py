@@ -33,6 +33,8 @@ _SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
 _LANES = 4
 _LANE_MESSAGES = 64
+#: Answers on their way to the broker.
+_LANE_ANSWERS = 64
 #: Files whose state a lane keeps in memory; the database has all.
 _LANE_FILES = 64
 #: Seconds without a message after which what was written is recorded.
@@ -81,6 +83,8 @@ class _Lane:
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_LANE_MESSAGES)
         self._files: OrderedDict[tuple[str, str], Reception] = OrderedDict()
         self._seen: dict[str, float] = {}
+        self._speaking: asyncio.TaskGroup | None = None
+        self._unheard = asyncio.Semaphore(_LANE_ANSWERS)
 
     async def put_small(self, device: str, kind: str, payload: bytes) -> None:
         await self._queue.put(lambda: self._on_small(device, kind, payload))
@@ -90,19 +94,24 @@ class _Lane:
 
     async def run(self) -> None:
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(self._patience()):
-                        work = await self._queue.get()
-                except TimeoutError:
-                    await self._on_quiet()
-                    continue
-                await work()
-                if any(item.deadline is not None and item.deadline <= monotonic() for item in self._files.values()):
-                    await self._on_quiet()
+            async with asyncio.TaskGroup() as group:
+                self._speaking = group
+                await self._work()
         finally:
             for reception in self._files.values():
                 reception.record()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._patience()):
+                    work = await self._queue.get()
+            except TimeoutError:
+                await self._on_quiet()
+                continue
+            await work()
+            if any(item.deadline is not None and item.deadline <= monotonic() for item in self._files.values()):
+                await self._on_quiet()
 
     def _patience(self) -> float:
         deadlines = [item.deadline for item in self._files.values() if item.deadline is not None]
@@ -137,8 +146,17 @@ class _Lane:
         return self._files[key]
 
     async def _answer(self, device: str, answers: list[FileResponse]) -> None:
+        """In their order, but without waiting for the broker: a lane would else do nothing for a round trip a chunk."""
+        assert self._speaking is not None, "`run` is not running"
         for answer in answers:
-            await self._publish(response_topic(device), encode(answer))
+            await self._unheard.acquire()
+            self._speaking.create_task(self._say(response_topic(device), encode(answer)))
+
+    async def _say(self, topic: str, payload: bytes) -> None:
+        try:
+            await self._publish(topic, payload)
+        finally:
+            self._unheard.release()
 
     async def _note_seen(self, device: str) -> None:
         now = monotonic()

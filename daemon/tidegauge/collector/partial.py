@@ -10,6 +10,8 @@ import hashlib
 import os
 import re
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +19,13 @@ from typing import Protocol
 import obstore
 from obstore.store import S3Store
 
-from tidegauge.collector.blobs import faults, hash_of
+from tidegauge.collector.blobs import faults
 
 _PART = re.compile(r"^(?P<start>[0-9]{16})-(?P<stop>[0-9]{16})$")
 _PREFIX = "partial"
+_READ = 1 << 20
+#: Files that are hashed while they come.
+_RUNNING = 256
 
 
 class Partials(Protocol):
@@ -50,6 +55,33 @@ class Partials(Protocol):
         """Remove what no open transfer knows. Returns its number."""
 
 
+class Running:
+    """The hash of a file as far as it has been written without a gap: what comes in order is hashed as it comes.
+
+    Not thread-safe; the writer of a file is one.
+    """
+
+    def __init__(self) -> None:
+        self._digest, self._at = hashlib.sha256(), 0
+
+    def wrote(self, offset: int, data: bytes | memoryview) -> None:
+        """Bytes that lie behind a gap are read again in the end; bytes written over spoil the hash, and all are."""
+        if offset < self._at:
+            self._digest, self._at = hashlib.sha256(), 0
+        elif offset == self._at:
+            self._digest.update(data)
+            self._at += len(data)
+
+    def finish(self, path: Path) -> str:
+        """The hash of the whole, with what is missing here read from the file."""
+        with path.open("rb") as file:
+            file.seek(self._at)
+            while data := file.read(_READ):
+                self._digest.update(data)
+                self._at += len(data)
+        return self._digest.hexdigest()
+
+
 class FolderPartials:
     """In a folder of one process."""
 
@@ -57,6 +89,9 @@ class FolderPartials:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # Of files that this process has begun, the latest; of others all is read.
+        self._running: OrderedDict[tuple[str, str], Running] = OrderedDict()
+        self._lock = threading.Lock()
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, device: str, file_id: str) -> Path:
@@ -70,9 +105,18 @@ class FolderPartials:
             view = memoryview(data)
             while view:
                 count = os.pwrite(handle, view, offset)
+                self._hash(device, file_id).wrote(offset, view[:count])
                 view, offset = view[count:], offset + count
         finally:
             os.close(handle)
+
+    def _hash(self, device: str, file_id: str) -> Running:
+        with self._lock:
+            found = self._running.setdefault((device, file_id), Running())
+            self._running.move_to_end((device, file_id))
+            while len(self._running) > _RUNNING:
+                self._running.popitem(last=False)
+        return found
 
     def sync(self, device: str, file_id: str) -> None:
         handle = os.open(self.path(device, file_id), os.O_RDONLY | os.O_CLOEXEC)
@@ -89,10 +133,16 @@ class FolderPartials:
         path = self.path(device, file_id)
         if size == 0:
             self.write(device, file_id, 0, b"")
-        right = path.is_file() and path.stat().st_size == size and hash_of(path) == file_id
+        running = self._forget(device, file_id)  # a second check trusts nothing but the file
+        right = path.is_file() and path.stat().st_size == size and running.finish(path) == file_id
         yield path if right else None
 
+    def _forget(self, device: str, file_id: str) -> Running:
+        with self._lock:
+            return self._running.pop((device, file_id), None) or Running()
+
     def discard(self, device: str, file_id: str) -> None:
+        self._forget(device, file_id)
         self.path(device, file_id).unlink(missing_ok=True)
 
     def keep_only(self, known: Iterable[tuple[str, str]]) -> int:

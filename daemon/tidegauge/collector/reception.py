@@ -60,6 +60,9 @@ ELSEWHERE_SECONDS = 60.0
 #: Largest segment of a journal: a board closes one at a sixteenth of this.
 RECORDS_BYTES = 1 << 20
 
+#: States of a bundle that still waits.
+_OPEN = ("received", "waiting_blobs")
+
 ASKS_FOR_ALL = PullConfig()
 #: Called with (device, bundle) when a bundle has become complete.
 Completed = Callable[[str, str], None]
@@ -231,7 +234,9 @@ class Reception:
         self._shelf.partials.write(self.device, self.file_id, action.offset, action.data)
         self._shelf.metrics.received(size)
         self._unrecorded = ranges.add(self._unrecorded, action.offset, action.offset + size)
-        if self._shelf.partials.shared or ranges.total(self._unrecorded) >= RECORD_BYTES:
+        # Of a whole file the check comes next, and what that enters says more.
+        whole = self._receiver.covers_all_with(action.offset, action.offset + size)
+        if self._shelf.partials.shared or (ranges.total(self._unrecorded) >= RECORD_BYTES and not whole):
             self._record()
         return self._receiver.written(action.topic, action.offset, action.offset + size, now)
 
@@ -246,7 +251,6 @@ class Reception:
                 _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
                 return self._receiver.verified(False)
             done = self._keep(path, action.size)
-        shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
         shelf.partials.discard(self.device, self.file_id)
         self._unrecorded = ()
         for bundle in done:
@@ -258,6 +262,7 @@ class Reception:
         shelf = self._shelf
         if self._receiver.init is not None and is_records(self._receiver.init):
             self._take_records(path)
+            shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
             return []
         manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
         content = path.read_bytes() if manifest else b""
@@ -267,9 +272,7 @@ class Reception:
         shelf.blobs.put(self.file_id, path, settled=True)
         if manifest:
             self._take_in(content)
-        else:
-            shelf.store.add_pulled(self.device, size, wall())
-        return shelf.store.add_blob(self.file_id, size, wall())
+        return shelf.store.add_blob(self.file_id, size, wall(), sender=self.device, pulled=0 if manifest else size)
 
     def _take_records(self, path: Path) -> None:
         """Enter a segment's records, each in its own row; what is no record is counted, and told by the log."""
@@ -302,6 +305,8 @@ class Reception:
             bundle = shelf.store.bundle_of_manifest(self.device, self.file_id)
             if bundle is not None:
                 wanted = shelf.store.wanted(self.device, bundle.bundle)
+                if not wanted and bundle.state in _OPEN and shelf.store.settle(self.device, bundle.bundle):
+                    shelf.completed(self.device, bundle.bundle)  # its last blob has come by another way
             else:  # a restored database, or another device's manifest
                 wanted = self._take_in(shelf.blobs.get(self.file_id, shelf.limits.manifest_bytes))
             if wanted:

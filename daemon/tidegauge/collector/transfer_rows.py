@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, func, literal, select, update
+from sqlalchemy import Connection, and_, func, literal, select, update
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.coverage import Coverage
@@ -118,17 +118,28 @@ class TransferRows(Database):
     def add_pulled(self, device: str, size: int, now: Wall) -> None:
         """Bytes of a blob have been taken from a device."""
         with self._engine.begin() as connection:
-            day = int(now // _DAY)
-            upsert(connection, pulled, {"device": device, "day": day, "size": 0}, only=())
-            today = and_(pulled.c.device == device, pulled.c.day == day)
-            connection.execute(update(pulled).where(today).values(size=pulled.c.size + size))
-            connection.execute(pulled.delete().where(and_(pulled.c.device == device, pulled.c.day < day - 1)))
+            charge(connection, device, size, now)
 
     def pulled(self, device: str, now: Wall) -> int:
         """Bytes taken from a device on this day (UTC)."""
         where = and_(pulled.c.device == device, pulled.c.day == int(now // _DAY))
         with self._reading.begin() as connection:
             return int(connection.execute(select(func.coalesce(func.sum(pulled.c.size), 0)).where(where)).scalar_one())
+
+
+def charge(connection: Connection, device: str, size: int, now: Wall) -> None:
+    """Within a transaction: bytes of a blob have been taken from a device."""
+    day = int(now // _DAY)
+    upsert(connection, pulled, {"device": device, "day": day, "size": 0}, only=())
+    today = and_(pulled.c.device == device, pulled.c.day == day)
+    connection.execute(update(pulled).where(today).values(size=pulled.c.size + size))
+    connection.execute(pulled.delete().where(and_(pulled.c.device == device, pulled.c.day < day - 1)))
+
+
+def end_stored(connection: Connection, device: str, file_id: str, now: Wall) -> None:
+    """Within a transaction: a file is kept, so its transfer has ended."""
+    values = {"state": "stored", "reason": "", "updated": now, "verifying": 0.0}
+    connection.execute(update(transfers).where(_key(device, file_id)).values(**values))
 
 
 def _key(device: str, file_id: str) -> Any:

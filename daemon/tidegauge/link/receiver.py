@@ -130,6 +130,10 @@ class Receiver:
         """Whether every byte has been written."""
         return self.init is not None and ranges.covers(self.coverage, 0, self.init.size)
 
+    def covers_all_with(self, start: int, stop: int) -> bool:
+        """Whether `[start, stop)` is the last that is lacking."""
+        return self.init is not None and ranges.covers(ranges.add(self.coverage, start, stop), 0, self.init.size)
+
     def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[Action]:
         """One command of the sender. `topic` is echoed in the answer."""
         match command:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
-from tidegauge.clocks import Wall
+from tidegauge.clocks import Wall, wall
+from tidegauge.collector import bundle_rows, transfer_rows
 from tidegauge.collector.config import LimitsConfig
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
@@ -248,3 +251,47 @@ def test_fin_said_again_and_again_does_not_put_off_the_word_incomplete(shelf: Sh
             answers += reception.tick(now)
     assert [(each.reason_description, each.missing) for each in answers] == [("incomplete", ((4096, 8192),))]
     assert now <= 103.0
+
+
+def test_kill_in_the_last_step_of_a_file_leaves_all_of_it_or_nothing(
+    shelf: Shelf, bundle_maker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, completed: list[tuple[str, str]]
+) -> None:
+    """Or else a board would delete a bundle that waits for ever for what is here."""
+    monkeypatch.setattr(transfer_rows, "VERIFYING_SECONDS", -1.0)  # an ingester that checks is dead at once
+    made, desk = bundle_maker(), Desk(shelf)
+    find = bundle_rows.waiting_for
+    for number in range(1 + len(made.blobs)):
+        passed: set[str] = set()
+
+        def killed(sha256: str, passed: set[str] = passed, more: int = min(number, 1)) -> Any:
+            """One file more than before gets through."""
+            if sha256 not in passed and len(passed) >= more:
+                raise InterruptedError
+            passed.add(sha256)
+            return find(sha256)
+
+        monkeypatch.setattr(bundle_rows, "waiting_for", killed)
+        with pytest.raises(InterruptedError):
+            send(desk, made)
+        held, open_ones = shelf.store.held(), {item.file_id for item in shelf.store.open_transfers()}
+        assert len(open_ones) == 1 and not open_ones & held.keys()
+        assert shelf.store.pulled(DEVICE, wall()) == sum(held[name] for name in made.blobs if name in held)
+    monkeypatch.setattr(bundle_rows, "waiting_for", find)
+    assert send(desk, made) == [Done("b")]
+    row = shelf.store.bundle(DEVICE, "bundle-0001")
+    assert row is not None and row.state == "complete" and completed == [(DEVICE, "bundle-0001")]
+
+
+def test_bundle_is_complete_before_its_board_may_delete_it(
+    shelf: Shelf, bundle_maker: Callable[..., Any], tmp_path: Path, completed: list[tuple[str, str]]
+) -> None:
+    """Its last blobs have come by another way, of which nobody has told the bundle."""
+    made = bundle_maker()
+    shelf.store.add_bundle(made.manifest, made.head_id, Wall(0.0))
+    for name, data in made.blobs.items():
+        source = tmp_path / name
+        source.write_bytes(data)
+        shelf.store.keep_blob(name, shelf.blobs.put(name, source), Wall(0.0))
+    assert send(Desk(shelf), made) == [Done("b")]
+    row = shelf.store.bundle(DEVICE, "bundle-0001")
+    assert row is not None and row.state == "complete" and completed == [(DEVICE, "bundle-0001")]
