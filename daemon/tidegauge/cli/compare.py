@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from tidegauge.compare import (
     frame_folders,
     from_json,
     is_float_network,
+    merge_exact,
     merge_frames,
+    open_frames,
     open_side,
-    open_source,
     other_run,
+    pair_frames,
     rejudge,
     release_to_json,
     to_json,
@@ -69,6 +71,8 @@ class Options:
     stored: Path | None
     model: Path | None
     tempdir: Path | None
+    artifacts: Path | None
+    log: Path | None
     inputs: tuple[str, ...]
     json_file: str | None
     html_file: Path | None
@@ -80,6 +84,11 @@ class Options:
     target_db: float | None
     baseline: Path | None
     write_baseline: Path | None
+
+    @property
+    def compiled(self) -> Path | None:
+        """Where the compile's tables are looked for."""
+        return self.tempdir if self.tempdir is not None else self.artifacts
 
     @property
     def coverage(self) -> float:
@@ -99,6 +108,8 @@ class Options:
 @click.option("--from", "stored", type=_FILE, help="A stored answer (JSON): judge again, without reading a tensor.")
 @click.option("--model", type=_FILE, help="The float model (.onnx or .tflite) that was compiled.")
 @click.option("--tempdir", type=_FOLDER, help="The compile's tempDir (or the folder that holds it).")
+@click.option("--artifacts", type=_FOLDER, help="The compile's artifacts folder, which holds tempDir.")
+@click.option("--log", type=_FILE, help="The C7x's remote log of the traced run, which tells scales too.")
 @click.option(
     "--input",
     "inputs",
@@ -208,18 +219,19 @@ def _run(options: Options) -> None:
         )
     given = options.device or (options.source,)
     paths = [path for item in given if item is not None for path in frame_folders(item)]
-    if _bit_by_bit(options, paths) and options.host is not None:
-        exact = compare_folders(options.host, paths[0], options.tempdir, min_coverage=options.coverage)
+    hosts, floats = _others(options.host, paths), _others(options.host_float, paths)
+    if _bit_by_bit(options, paths):
+        pairs = [(host, path) for host, path in zip(hosts, paths, strict=True) if host is not None]
+        found = [compare_folders(h, d, options.compiled, min_coverage=options.coverage) for h, d in pairs]
+        exact = merge_exact(found)
         _deliver(exact_to_json(exact), lambda: render_exact(exact), exact, options)
         sys.exit(exact.exit_code)
     limits = _limits(options)
     answers, model = [], b""
-    for path in paths:
-        own = [path / f"input{suffix}" for suffix in (".npy", ".bin", ".png")]
-        inputs = () if len(paths) > 1 and any(file.is_file() for file in own) else options.inputs
-        with open_source(path, model=options.model, tempdir=options.tempdir, inputs=inputs) as opened:
-            model = opened.model
-            answers.append(_one(opened, options, limits))
+    frames = open_frames(paths, model=options.model, tempdir=options.compiled, inputs=options.inputs, log=options.log)
+    for (opened, previous), host, host_float in zip(frames, hosts, floats, strict=True):
+        model = opened.model
+        answers.append(_one(opened, previous, host, host_float, options, limits))
     answer = merge_frames(answers)
     if options.write_baseline is not None:
         for each in answers:
@@ -227,15 +239,28 @@ def _run(options: Options) -> None:
     _deliver_comparison(answer, options)
 
 
+def _others(folder: Path | None, paths: list[Path]) -> Sequence[Path | None]:
+    """The other side's run of each frame."""
+    return [None] * len(paths) if folder is None else pair_frames(paths, frame_folders(folder))
+
+
 def _bit_by_bit(options: Options, paths: list[Path]) -> bool:
     """Host against device without a model: nothing else was given."""
-    plain = options.host is not None and options.host_float is None and not options.inputs and len(paths) == 1
-    return plain and options.model is None and paths[0].is_dir() and not (paths[0] / "manifest.json").is_file()
+    plain = options.host is not None and options.host_float is None and not options.inputs
+    bundles = any(path.is_file() or (path / "manifest.json").is_file() for path in paths)
+    return plain and options.model is None and not bundles
 
 
-def _one(opened: Source, options: Options, limits: Baseline | None) -> Comparison:
-    if options.host is None and options.host_float is None and not is_float_network(opened.tensors):
-        with watching(Console(stderr=True)) as progress:
+def _one(
+    opened: Source,
+    previous: Source | None,
+    host: Path | None,
+    host_float: Path | None,
+    options: Options,
+    limits: Baseline | None,
+) -> Comparison:
+    with watching(Console(stderr=True)) as progress:
+        if host is None and host_float is None and not is_float_network(opened.tensors):
             return compare(
                 opened,
                 min_coverage=options.coverage,
@@ -243,14 +268,18 @@ def _one(opened: Source, options: Options, limits: Baseline | None) -> Compariso
                 baseline=limits,
                 target_db=options.target_db,
                 threshold=options.threshold,
+                previous=previous,
             )
-    emulation = other_run(opened, options.host) if options.host is not None else None
-    floats = (
-        other_run(opened, options.host_float, options.host_float_tempdir) if options.host_float is not None else None
-    )
-    return compare_rungs(
-        opened, emulation, floats, min_coverage=options.coverage, baseline=limits, threshold=options.threshold
-    )
+        return compare_rungs(
+            opened,
+            other_run(opened, host) if host is not None else None,
+            other_run(opened, host_float, options.host_float_tempdir) if host_float is not None else None,
+            min_coverage=options.coverage,
+            baseline=limits,
+            threshold=options.threshold,
+            target_db=options.target_db,
+            progress=progress,
+        )
 
 
 def _limits(options: Options) -> Baseline | None:

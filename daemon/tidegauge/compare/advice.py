@@ -51,6 +51,8 @@ def advise(
     """
     if cause in ("saturation_low", "saturation_high"):
         return _wider_range(layer)
+    if cause == "stale_frame":
+        return _stale(layer)
     if operators == ("Input",) or layer.endswith("_netFormat"):
         return _input(cause, detail)
     if cause == "coarse_step" and bits == 8:
@@ -65,6 +67,15 @@ def advise(
         "offset": "a shift points at a wrong zero point or bias",
     }.get(cause, "the values can't come from quantisation")
     return (*cpu(layer, operators, fused, words), _REPORT)
+
+
+def _stale(layer: str) -> tuple[Advice, ...]:
+    first = f"{layer} is left over from the frame before: wait for each run to end before its output buffer is read"
+    return (
+        Advice("", "", first),
+        Advice("", "", "use one buffer a run, and write back or invalidate the cache on both sides"),
+        _REPORT,
+    )
 
 
 #: What to look at first where the input on the device is not the recorded one.

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegauge.compare import run
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.frames import merge_frames
-from tidegauge.compare.load import Source, frame_folders, open_source
+from tidegauge.compare.load import Source, frame_folders, open_frames
 from tidegauge.compare.reference import GROUP_BYTES
 from tidegauge.compare.run import Progress
 from tidegauge.compare.types import Comparison
@@ -26,6 +26,7 @@ def compare(
     baseline: Baseline | None = None,
     target_db: float | None = None,
     threshold: float | None = None,
+    previous: Source | None = None,
 ) -> Comparison:
     """Compare a device run with its float model, layer by layer, and name the layers that are wrong by themselves.
 
@@ -34,10 +35,11 @@ def compare(
     what it holds; an `input.npy` beside traces is taken by itself. `min_coverage`: the share of layers below which
     there is no verdict. `group_bytes`: bound of the float values held at a time. `baseline`: limits from healthy runs.
     `target_db`: the SQNR that every output shall reach. `threshold`: the excess over the healthy noise above which a
-    layer is wrong. Raises `TidegaugeError` for unusable input.
+    layer is wrong. `previous`: of an opened `Source`, the frame before, to recognise what is left over from it; several
+    frames follow each other. Raises `TidegaugeError` for unusable input.
     """
 
-    def one(opened: Source) -> Comparison:
+    def one(opened: Source, previous: Source | None = None) -> Comparison:
         return run.compare(
             opened,
             min_coverage=min_coverage,
@@ -46,20 +48,17 @@ def compare(
             baseline=baseline,
             target_db=target_db,
             threshold=threshold,
+            previous=previous,
         )
 
     if isinstance(source, Source):
-        return one(source)
+        return one(source, previous)
     given = [source] if isinstance(source, str | Path) else list(source)
     paths = [path for item in given for path in frame_folders(Path(item))]
-    answers = []
-    for path in paths:
-        own = () if len(paths) > 1 and any((path / f"input{s}").is_file() for s in (".npy", ".bin", ".png")) else inputs
-        with open_source(
-            path,
-            model=Path(model) if model is not None else None,
-            tempdir=Path(tempdir) if tempdir is not None else None,
-            inputs=own,
-        ) as opened:
-            answers.append(one(opened))
-    return merge_frames(answers)
+    frames = open_frames(
+        paths,
+        model=Path(model) if model is not None else None,
+        tempdir=Path(tempdir) if tempdir is not None else None,
+        inputs=inputs,
+    )
+    return merge_frames([one(opened, previous) for opened, previous in frames])

@@ -21,6 +21,7 @@ from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.operators import find_operator
 from tidegauge.compare.pictures import draw
 from tidegauge.compare.preprocessing import find_preprocessing
+from tidegauge.compare.stale import Before, find_stale
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
 
@@ -82,8 +83,9 @@ def find(
     excess: Mapping[int, float | None],
     device_outputs: Mapping[str, Array],
     product_step: float | None,
+    before: Before | None = None,
 ) -> tuple[list[Suspect], list[Suspect]]:
-    """Culprits, worst effect first, and the faulty regions that recover."""
+    """Culprits, worst effect first, and the faulty regions that recover. `before`: the frame before this one."""
     faulty = [layer for layer in work.layers if _faulty(work, layer, excess[id(layer)])]
     faulty.sort(key=lambda layer: -(excess[id(layer)] or np.inf))
     steps = output_steps(work, product_step)
@@ -93,7 +95,7 @@ def find(
         effect = None
         if number < MOST_EFFECTS:
             effect = measure_effect(work, layer, local, device_outputs, steps, product_step)
-        suspects.append(_suspect(work, layer, local, effect, excess[id(layer)]))
+        suspects.append(_suspect(work, layer, local, effect, excess[id(layer)], before))
     culprits = [s for s in suspects if s.effect is None or s.effect.reaches]
     recovered = [s for s in suspects if s.effect is not None and not s.effect.reaches]
     culprits += _clipped(work, faulty, device_outputs, steps, product_step)
@@ -186,15 +188,20 @@ def _blind(work: Evaluation, layer: Layer) -> bool:
     return any(name not in work.reference.rounding for name in layer.hidden)
 
 
-def _suspect(work: Evaluation, layer: Layer, local: Array, effect: Effect | None, excess: float | None) -> Suspect:
+def _suspect(
+    work: Evaluation, layer: Layer, local: Array, effect: Effect | None, excess: float | None, before: Before | None
+) -> Suspect:
     if layer.encoding is None:
         raise ValueError(f"{layer.tensor.name} has no encoding")
     fitting = np.clip(local, *layer.encoding.value_range)
     case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
+    named: Cause | None = None
     if layer.match.how == "input":
-        recorded = local.reshape(case.device.shape).astype(np.float32, copy=False)
-        return Suspect(layer, find_preprocessing(case, recorded) or find_cause(case), effect, case, excess)
-    return Suspect(layer, find_operator(work, layer, case, find_cause(case)), effect, case, excess)
+        named = find_preprocessing(case, local.reshape(case.device.shape).astype(np.float32, copy=False))
+    found = find_stale(work, layer, case, before, named or find_cause(case))
+    if layer.match.how != "input" and found.name != "stale_frame":
+        found = find_operator(work, layer, case, found)
+    return Suspect(layer, found, effect, case, excess)
 
 
 def verdicts(

@@ -11,7 +11,7 @@ import msgspec
 from tidegauge.compare.load import Source
 from tidegauge.compare.raw_types import Frame, FrameLayer, Frames, LayerSums
 from tidegauge.compare.stored import merged, numbers
-from tidegauge.compare.types import Comparison, Culprit, Finding, LayerResult, OutputResult
+from tidegauge.compare.types import Advice, Comparison, Culprit, Finding, LayerResult, OutputResult
 from tidegauge.errors import TidegaugeError
 
 #: So many frames are needed before a fault of the first one alone is called that.
@@ -52,7 +52,7 @@ def merge_frames(answers: Sequence[Comparison]) -> Comparison:
     by_name = [{_key(layer): layer for layer in answer.layers} for answer in answers]
     told = {layer.name: _frames_of(_key(layer), by_name, answers) for layer in main.layers if layer.name}
     layers = tuple(_layer(layer, [names.get(_key(layer)) for names in by_name], answers) for layer in main.layers)
-    named = _culprits(answers, layers, recovered=False)
+    named = tuple(_first(c, told.get(c.layer), len(answers)) for c in _culprits(answers, layers, recovered=False))
     taken = {culprit.index for culprit in named}
     harmless = tuple(c for c in _culprits(answers, layers, recovered=True) if c.index not in taken)
     thin = any(answer.exit_code == 3 for answer in answers)
@@ -73,7 +73,7 @@ def merge_frames(answers: Sequence[Comparison]) -> Comparison:
         coverage=min((answer.coverage for answer in answers), key=lambda coverage: coverage.share),
         outputs=_outputs(answers),
         findings=_findings(answers, frames),
-        cure=main.cure if {c.index for c in named} == {c.index for c in main.culprits} else None,
+        cure=main.cure if _cured(main, named) else None,
         seconds=round(sum(answer.seconds for answer in answers), 3),
         frames=frames,
     )
@@ -146,6 +146,27 @@ def _layer(layer: LayerResult, all_of: Sequence[LayerResult | None], answers: Se
         high_share=_share(sums, "high"),
         sums=sums,
     )
+
+
+def _first(culprit: Culprit, told: FrameLayer | None, frames: int) -> Culprit:
+    """A culprit of the first frame alone is no layer to change: the session's first run is not to be trusted."""
+    if told is None or not told.first_only:
+        return culprit
+    text = f"Layer {culprit.layer} is wrong in the first of {frames} frames only, and right in all others"
+    return msgspec.structs.replace(
+        culprit,
+        cause="first_frame",
+        explained=None,
+        detail=f"{culprit.cause} in the first frame: {culprit.detail}",
+        sentence=f"{text} ({culprit.detail}).",
+        advice=(Advice("", "", "run one inference after each start of the session, and throw its result away"),),
+        what_if=None,
+    )
+
+
+def _cured(main: Comparison, named: Sequence[Culprit]) -> bool:
+    same = {c.index for c in named} == {c.index for c in main.culprits}
+    return same and not any(culprit.cause == "first_frame" for culprit in named)
 
 
 def _merge(all_of: Sequence[LayerSums]) -> LayerSums | None:

@@ -15,7 +15,7 @@ from tidegauge.compare.exact_load import trace_files
 from tidegauge.compare.exact_types import ExactComparison
 from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.load import Source
-from tidegauge.compare.run import compare
+from tidegauge.compare.run import Progress, compare
 from tidegauge.compare.rungs import FLOAT_SQNR_DB, Rungs, Seen, decide
 from tidegauge.compare.traces import Reader, device_tensors
 from tidegauge.compare.types import Comparison, Culprit, Finding
@@ -31,6 +31,8 @@ def compare_rungs(
     min_coverage: float = 0.8,
     baseline: Baseline | None = None,
     threshold: float | None = None,
+    target_db: float | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """The comparison of the highest rung that is there, with the verdict on all of them in `rungs` and `exact`.
 
@@ -58,8 +60,15 @@ def compare_rungs(
     answers: dict[str, Comparison] = {}
     for name, source in (("host_float", host_float), ("host", emulation), ("device", board)):
         if source is not None:
-            limits = baseline if name == "device" else None
-            answers[name] = compare(source, min_coverage=min_coverage, baseline=limits, threshold=threshold)
+            last = source is next(each for each in (board, emulation, host_float) if each is not None)
+            answers[name] = compare(
+                source,
+                min_coverage=min_coverage,
+                baseline=baseline if name == "device" else None,
+                threshold=threshold,
+                target_db=target_db if last else None,
+                progress=progress,
+            )
     rungs = decide(
         _seen(answers.get("host_float"), floats=True), _seen(answers.get("host")), _seen(answers.get("device")), exact
     )

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,11 +62,12 @@ def open_source(
     model: Path | None = None,
     tempdir: Path | None = None,
     inputs: Sequence[str] = (),
+    log: Path | None = None,
 ) -> Iterator[Source]:
     """A bundle folder, a `.tidebundle`, or a folder of traces; the source is valid inside the `with`.
 
     `model`, `tempdir` and `inputs` (paths, or `NAME=PATH` where the model has several) complete or replace what a
-    bundle holds. Raises `TidegaugeError`.
+    bundle holds; `log`: the C7x's remote log of a folder's run. Raises `TidegaugeError`.
     """
     if path.is_file():
         with tempfile.TemporaryDirectory(prefix="tidegauge-") as folder:
@@ -76,7 +77,7 @@ def open_source(
     elif (path / "manifest.json").is_file():
         yield from_bundle(path, model=model, tempdir=tempdir, label=str(path))
     elif path.is_dir():
-        yield from_folder(path, model=model, tempdir=tempdir, inputs=inputs)
+        yield from_folder(path, model=model, tempdir=tempdir, inputs=inputs, log=log)
     else:
         raise TidegaugeError(f"{path} does not exist", "give a bundle, a .tidebundle or a folder of traces")
 
@@ -84,7 +85,9 @@ def open_source(
 # --- a folder of traces ------------------------------------------------------------------------------------------
 
 
-def from_folder(traces: Path, *, model: Path | None, tempdir: Path | None, inputs: Sequence[str]) -> Source:
+def from_folder(
+    traces: Path, *, model: Path | None, tempdir: Path | None, inputs: Sequence[str], log: Path | None = None
+) -> Source:
     """A folder of trace files. The model and the input are needed, and a tempDir, beside the traces or named."""
     if model is None:
         raise TidegaugeError(f"{traces} is not a bundle, so the model is needed", "add --model with the .onnx file")
@@ -98,7 +101,8 @@ def from_folder(traces: Path, *, model: Path | None, tempdir: Path | None, input
     if not files:
         raise TidegaugeError(f"{traces} has no trace files (*tidl_trace*.y)", "give the folder that holds the traces")
     data = _read_file(model, MAX_MODEL)
-    subgraphs = read_tempdir(tempdir or traces)
+    printed = _read_file(log, MAX_LOG).decode("utf-8", "replace") if log is not None else ""
+    subgraphs = read_tempdir(tempdir or traces, printed)
     sizes = {name: path.stat().st_size for name, path in files.items()}
     readers = {name: _mapped(path) for name, path in files.items()}
     tensors, findings = device_tensors(sizes, readers, {}, subgraphs)
@@ -129,6 +133,30 @@ def frame_folders(path: Path) -> list[Path]:
         return [path]
     inside = [p for p in path.iterdir() if p.is_dir() and ((p / "manifest.json").is_file() or _holds_traces(p))]
     return sorted(inside, key=lambda p: [int(w) if w.isdecimal() else w for w in re.split(r"(\d+)", p.name)]) or [path]
+
+
+def open_frames(
+    paths: Sequence[Path],
+    *,
+    model: Path | None = None,
+    tempdir: Path | None = None,
+    inputs: Sequence[str] = (),
+    log: Path | None = None,
+) -> Iterator[tuple[Source, Source | None]]:
+    """Each frame, opened as by `open_source`, with the one before it; valid until the next is asked for.
+
+    Of several frames each has its own input beside its traces, if one is there, else `inputs`.
+    """
+    with ExitStack() as earlier:
+        before = None
+        for path in paths:
+            own = () if len(paths) > 1 and _inputs_beside(path) else inputs
+            with ExitStack() as stack:
+                opened = stack.enter_context(open_source(path, model=model, tempdir=tempdir, inputs=own, log=log))
+                yield opened, before
+                earlier.close()
+                before = opened
+                earlier.push(stack.pop_all())
 
 
 def _holds_traces(folder: Path) -> bool:

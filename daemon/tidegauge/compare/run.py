@@ -23,6 +23,7 @@ from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches, match_tensors
 from tidegauge.compare.model import Model, fold_batch_norms, load_model
 from tidegauge.compare.reference import GROUP_BYTES, Reference
+from tidegauge.compare.stale import Before
 from tidegauge.compare.tflite_check import check_tflite
 from tidegauge.compare.tflite_file import is_tflite
 from tidegauge.compare.tflite_model import load_tflite
@@ -46,12 +47,14 @@ def compare(
     baseline: Baseline | None = None,
     target_db: float | None = None,
     threshold: float | None = None,
+    previous: Source | None = None,
 ) -> Comparison:
     """Compare a device run with the float model, layer by layer. Raises `TidegaugeError` for unusable input.
 
     `group_bytes` bounds the float values held at a time. `baseline`: limits from healthy runs of this model.
     `target_db`: the SQNR that every output shall reach; the smallest set of changes that does is then looked for.
     `threshold`: the excess above which a layer is wrong where the baseline sets no limit, instead of the default.
+    `previous`: the frame before, of the same compile; what is left over from it is recognised then.
     """
     began = time.monotonic()
     if baseline is not None and baseline.model_sha256 != hashlib.sha256(source.model).hexdigest():
@@ -95,9 +98,16 @@ def compare(
     outputs = _device_outputs(work, source.outputs)
     tolerate(work, baseline)
     excess = naming.judge(work)
-    wrong, harmless = naming.find(work, excess, outputs, source.step)
+    wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous))
     worth = study(work, wrong, harmless, outputs, source.subgraphs, target_db)
     return answer(source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit)
+
+
+def _before(model: Model, previous: Source | None) -> Before | None:
+    if previous is None:
+        return None
+    tensors = {(t.subgraph, t.data_id): t for t in codes_of_floats(previous.tensors)}
+    return Before(_bind_inputs(model, previous.inputs), tensors)
 
 
 def _matches(model: Model, inputs: Mapping[str, Array], source: Source) -> Matches:
