@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from tidegauge import signing
 from tidegauge.clocks import wall
 from tidegauge.collector import housekeeping, retention, web
 from tidegauge.collector.access import Access
@@ -28,9 +29,11 @@ from tidegauge.collector.ingest import COMMAND_TOPICS, TOPICS, Ingest
 from tidegauge.collector.jobs import Jobs
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
+from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.presence import Presence
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.registered import Registered
+from tidegauge.collector.relay import Relay
 from tidegauge.collector.roles import is_loopback
 from tidegauge.collector.runs import Runs, RunTools
 from tidegauge.collector.site import Site
@@ -112,6 +115,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         scrape=config.scrape,
         access=Access(store, config.access, is_loopback(config.http.host)),
         uploads=_uploads(config, opened, jobs),
+        relay=_relay(config, store, link),
     )
     url = _url(config.http, listener)
     return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
@@ -126,6 +130,16 @@ def check_reach(config: CollectorConfig, store: Store) -> None:
             "make a token first (`tidegauge collector token new NAME --role operator`), name a reverse proxy "
             "(`access.proxies`), or listen on 127.0.0.1",
         )
+
+
+def _relay(config: CollectorConfig, store: Store, link: BrokerLink | None) -> Relay | None:
+    """Raises KeyUnusable."""
+    if not config.commands.key:
+        return None
+    key = signing.load(Path(config.commands.key))
+    _log.warning("operators of this collector command all boards that pin the key %s", key.public)
+    publish = link.publish if link is not None else _nobody
+    return Relay(store, key, publish, lambda: link is not None and link.connected)
 
 
 def _uploads(config: CollectorConfig, opened: Storage, jobs: Jobs) -> Uploads:
@@ -214,9 +228,11 @@ class WebServer(uvicorn.Server):
 
     def __init__(self, site: Site) -> None:
         self.ready = asyncio.Event()
+        app = web.build(site)
+        self._feeds: Feeds = app.state.feeds
         super().__init__(
             uvicorn.Config(
-                web.build(site),
+                app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -233,6 +249,10 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feeds.close()  # else open pages would hold the server until it gives up waiting
+        await super().shutdown(sockets)
 
 
 def _announce(collector: Collector) -> None:

@@ -14,6 +14,7 @@ from tidegauge.collector.findings import FindingRows
 from tidegauge.collector.fleet_rows import FleetRows
 from tidegauge.collector.key_rows import KeyRows
 from tidegauge.collector.library_rows import LibraryRows
+from tidegauge.collector.page_rows import PageRows
 from tidegauge.collector.record_rows import RecordRows
 from tidegauge.collector.request_rows import RequestRows
 from tidegauge.collector.tables import Totals, blobs, bundles, transfers
@@ -21,7 +22,19 @@ from tidegauge.collector.tables import Totals, blobs, bundles, transfers
 __all__ = ["BundleConflict", "Store", "StoredReport"]
 
 
-class Store(AccessRows, BundleRows, DeviceRows, ExecutorRows, FindingRows, FleetRows, KeyRows, LibraryRows, RecordRows, RequestRows):
+class Store(
+    AccessRows,
+    BundleRows,
+    DeviceRows,
+    ExecutorRows,
+    FindingRows,
+    FleetRows,
+    KeyRows,
+    LibraryRows,
+    PageRows,
+    RecordRows,
+    RequestRows,
+):
     """All rows. Synchronous and thread-safe; the event loop calls it in a thread. Each method is one transaction."""
 
     def totals(self) -> Totals:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 
 import msgspec
 
+from tidegauge.collector.request_rows import Run, SentCommand, Upload
 from tidegauge.collector.tables import Bundle, Device
 
 
@@ -15,6 +17,10 @@ class Badge(msgspec.Struct, frozen=True):
 
     text: str
     tone: str
+
+
+#: How a comparison ended, by its exit code.
+_ENDED = {0: Badge("no culprit", "good"), 1: Badge("culprit", "bad"), 3: Badge("coverage too low", "warn")}
 
 
 def utc(seconds: float) -> str:
@@ -85,11 +91,7 @@ def bundle_badge(bundle: Bundle) -> Badge:
         case "expired":
             return Badge("expired", "quiet")
         case "compared":
-            return {
-                0: Badge("no culprit", "good"),
-                1: Badge("culprit", "bad"),
-                3: Badge("coverage too low", "warn"),
-            }.get(bundle.exit_code if bundle.exit_code is not None else -1, Badge("compared", "quiet"))
+            return _ENDED.get(bundle.exit_code if bundle.exit_code is not None else -1, Badge("compared", "quiet"))
 
 
 def device_badge(device: Device) -> Badge:
@@ -101,6 +103,43 @@ def device_badge(device: Device) -> Badge:
         "lost": Badge("lost", "warn"),
         "stopped": Badge("stopped", "quiet"),
     }.get(device.state, Badge("unknown", "quiet"))
+
+
+def run_badge(run: Run) -> Badge:
+    """Where a comparison that somebody asked for stands, or how it ended."""
+    match run.state:
+        case "queued":
+            return Badge("queued", "quiet")
+        case "running":
+            return Badge("comparing", "busy")
+        case "failed":
+            return Badge("failed", "warn")
+        case "done":
+            return _ENDED.get(run.exit_code if run.exit_code is not None else -1, Badge("compared", "quiet"))
+
+
+def upload_badge(upload: Upload) -> Badge:
+    return {
+        "receiving": Badge("receiving", "busy"),
+        "checking": Badge("checking", "busy"),
+        "done": Badge("taken in", "good"),
+        "failed": Badge("not taken in", "warn"),
+    }[upload.state]
+
+
+def command_badge(command: SentCommand) -> Badge:
+    tones = {"done": "good", "refused": "warn", "failed": "bad", "running": "busy", "sent": "busy"}
+    return Badge(command.state, tones.get(command.state, "quiet"))
+
+
+def command_name(command: SentCommand) -> str:
+    """`CaptureNow` → `capture now`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", str(command.action.get("type", "unknown"))).lower()
+
+
+def short(sha256: str) -> str:
+    """A hash for people; the page has the whole one too."""
+    return sha256[:12] or "–"
 
 
 def verdict_line(bundle: Bundle) -> str:

@@ -14,11 +14,9 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath
 from litestar.plugins.jinja import JinjaTemplateEngine
-from litestar.response import Redirect, Stream, Template
+from litestar.response import Redirect, Stream
 from litestar.static_files import create_static_files_router
 from litestar.status_codes import (
     HTTP_303_SEE_OTHER,
@@ -32,12 +30,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegauge import __version__
-from tidegauge.clocks import wall
-from tidegauge.collector import api, bundle_api, fleet_api, probes, request_api, sessions, views
+from tidegauge.collector import api_description, probes, request_api
 from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, pictures, visitor_of
 from tidegauge.collector.api import TheSite
 from tidegauge.collector.compare_process import HTML, JSON
 from tidegauge.collector.headers import with_security
+from tidegauge.collector.pages import routes
+from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.roles import Visitor
 from tidegauge.collector.site import Site
 from tidegauge.errors import TidegaugeError
@@ -46,29 +45,6 @@ _log = logging.getLogger(__name__)
 _HERE = Path(__file__).parent
 #: Of a form or of JSON; what is larger is an upload, and has its own limits.
 _BODY_BYTES = 1 << 20
-
-
-@get("/", sync_to_thread=True)
-def index(site: TheSite) -> Template:
-    """Bundles, newest first, and devices."""
-    return Template(
-        "index.html",
-        context={
-            "bundles": site.store.bundles(limit=200),
-            "devices": site.store.devices(),
-            "refused": site.store.refused(),
-            "connected": site.connected(),
-            "now": wall(),
-        },
-    )
-
-
-@get("/bundles/{device:str}/{bundle:str}", sync_to_thread=True)
-def bundle_page(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> Template:
-    """One bundle: what the board said, and what the comparison found."""
-    found = site.bundle(device, bundle)
-    manifest = site.manifest(found)
-    return Template("bundle.html", context={"bundle": found, "manifest": manifest})
 
 
 @get("/bundles/{device:str}/{bundle:str}/download", guards=[pictures], sync_to_thread=True)
@@ -111,31 +87,26 @@ def metrics(site: TheSite) -> Response[bytes]:
 
 def build(site: Site) -> Litestar:
     """The application; `site.base` comes before every path."""
-    pages = Router("/", route_handlers=[index, bundle_page, download, report, comparison], include_in_schema=False)
+    files = Router("/", route_handlers=[download, report, comparison], include_in_schema=False)
     static = create_static_files_router("/static", [_HERE / "static"], include_in_schema=False, opt=PUBLIC)
     return Litestar(
         path=site.base or None,
         route_handlers=[
-            pages,
+            *routes.ROUTERS,
+            files,
             metrics,
             probes.router,
-            sessions.router,
-            api.router,
-            fleet_api.router,
-            bundle_api.router,
-            request_api.router,
+            *api_description.routers(),
             request_api.reports,
             static,
         ],
         guards=[admit],
-        state=State({"access": site.access, "base": site.base}),
+        state=State({"access": site.access, "base": site.base, "feeds": Feeds()}),
         request_max_body_size=_BODY_BYTES,
         dependencies={"site": Provide(lambda: site, use_cache=True, sync_to_thread=False)},
         template_config=TemplateConfig(instance=_templates(site)),
-        openapi_config=OpenAPIConfig(
-            title="Tidegauge collector", version=__version__, path="/schema", render_plugins=[JsonRenderPlugin()]
-        ),
-        compression_config=CompressionConfig(backend="gzip", exclude=["/download", "/archive", "/events"]),
+        openapi_config=api_description.openapi(),
+        compression_config=CompressionConfig(backend="gzip", exclude=["/download", "/archive", "/events", "/assets/"]),
         before_send=[_security_headers],
         exception_handlers={
             HTTPException: _http_error,
@@ -149,9 +120,7 @@ def build(site: Site) -> Litestar:
 
 def _templates(site: Site) -> JinjaTemplateEngine:
     engine = JinjaTemplateEngine(_HERE / "templates")
-    names = ("utc", "iso", "ago", "size", "number", "percent", "words", "bundle_badge", "device_badge", "verdict_line")
-    engine.engine.globals.update({name: getattr(views, name) for name in names})
-    engine.engine.globals.update(base=site.base, version=__version__)
+    engine.engine.globals.update(routes.template_globals(site.base), version=__version__)
     engine.register_template_callable("csrf_token", lambda context: site.access.csrf(_visitor(context).anchor))
     engine.register_template_callable("visitor", _visitor)
     engine.engine.trim_blocks = engine.engine.lstrip_blocks = True

@@ -1,0 +1,115 @@
+"""What only the pages ask of the database: counts and choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select
+
+from tidegauge.collector.database import Database
+from tidegauge.collector.tables import alarms, bundles, devices, records
+
+#: Names offered in a filter; more than these are found by searching.
+CHOICES = 200
+
+
+class FleetCounts(msgspec.Struct, frozen=True):
+    """Devices in all, by state, and those with an alarm."""
+
+    devices: int
+    online: int
+    lost: int
+    stopped: int
+    alarmed: int
+
+
+class FleetChoices(msgspec.Struct, frozen=True):
+    """Models and versions that devices have told, in order."""
+
+    models: tuple[str, ...]
+    versions: tuple[str, ...]
+
+
+class ModelSet(msgspec.Struct, frozen=True):
+    """What bundles tell of one model with one network file on one SDK release: `boards` that sent bundles of it.
+
+    `culprits`, `fine`: bundles whose comparison found a culprit, or none. `refused`: boards whose acceptance failed.
+    Times are Unix seconds by the collector's clock.
+    """
+
+    model: str
+    artifacts: str
+    sdk: str
+    boards: int
+    bundles: int
+    culprits: int
+    fine: int
+    refused: int
+    first: float
+    last: float
+
+
+class Running(msgspec.Struct, frozen=True):
+    """Boards whose newest status names a model, by phase."""
+
+    model: str
+    phase: str
+    boards: int
+
+
+class PageRows(Database):
+    """Reading only."""
+
+    def fleet_counts(self) -> FleetCounts:
+        raised = select(alarms.c.device).where(alarms.c.active)
+        alarmed = or_(devices.c.alarm != "", devices.c.device.in_(raised))
+        states = ("online", "lost", "stopped")
+        query = select(
+            func.count().label("devices"),
+            *(func.count(case((devices.c.state == state, 1))).label(state) for state in states),
+            func.count(case((alarmed, 1))).label("alarmed"),
+        ).select_from(devices)
+        return self._rows(query, FleetCounts)[0]
+
+    def fleet_choices(self) -> FleetChoices:
+        return FleetChoices(self._distinct(devices.c.model), self._distinct(devices.c.version))
+
+    def model_sets(self, limit: int = 200) -> list[ModelSet]:
+        """Those last heard of first."""
+        groups = (bundles.c.model, bundles.c.artifacts, bundles.c.sdk)
+        unaccepted: ColumnElement[Any] = case((bundles.c.detector == "acceptance", bundles.c.device))
+        query: Select[Any] = (
+            select(
+                *groups,
+                func.count(bundles.c.device.distinct()).label("boards"),
+                func.count().label("bundles"),
+                func.count(case((bundles.c.culprit != "", 1))).label("culprits"),
+                func.count(case((and_(bundles.c.state == "compared", bundles.c.exit_code == 0), 1))).label("fine"),
+                func.count(unaccepted.distinct()).label("refused"),
+                func.min(bundles.c.received).label("first"),
+                func.max(bundles.c.received).label("last"),
+            )
+            .group_by(*groups)
+            .order_by(func.max(bundles.c.received).desc(), *groups)
+            .limit(limit)
+        )
+        return self._rows(query, ModelSet)
+
+    def running(self) -> list[Running]:
+        """How many boards run each model, and how far they are."""
+        groups = (devices.c.model, devices.c.phase)
+        query = select(*groups, func.count().label("boards")).group_by(*groups).order_by(*groups).limit(10 * CHOICES)
+        return self._rows(query, Running)
+
+    def newest_record(self, device: str) -> str:
+        """Id of the newest hour of history, "" where there is none: it changes when another one has come."""
+        where = and_(records.c.device == device, records.c.kind == "history")
+        query = select(records.c.record).where(where).order_by(records.c.at.desc(), records.c.record.desc()).limit(1)
+        with self._reading.begin() as connection:
+            return str(connection.execute(query).scalar() or "")
+
+    def _distinct(self, column: Any) -> tuple[str, ...]:
+        query = select(column).where(column != "").distinct().order_by(column).limit(CHOICES)
+        with self._reading.begin() as connection:
+            return tuple(connection.execute(query).scalars())
