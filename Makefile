@@ -1,5 +1,5 @@
 # The two commands a newcomer needs are `make demo` and `make test`; `make help` lists the rest.
-.PHONY: board-bundle board-test help setup demo test test-slow check format demo-matrix lock docs dashboards site
+.PHONY: board-bundle board-test help setup demo test test-slow check format demo-matrix lock docs dashboards site fuzz-api
 BIN := .venv/bin
 
 help: ## list the commands
@@ -74,11 +74,15 @@ board-test: setup ## install, boot, break, upgrade and remove it in a Debian tre
 lock: ## renew the lock files (needs uv)
 	@tools/lock
 
+fuzz-api: setup ## ask the collector's API 200 things by each line of its description (minutes); it must never fail
+	@TIDEGAUGE_SCHEMA_EXAMPLES=200 $(BIN)/pytest -q -s --timeout=3600 -p no:xdist tests/integration/test_collector_schemathesis.py
+
 docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/configuration_reference.py > docs/configuration.md
 	@$(BIN)/python tools/configuration_schemas.py
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
+	@$(BIN)/python tools/http_api_reference.py > docs/http-api.md
 	@$(BIN)/python -m tidegauge.compare.schema
 	@$(BIN)/python tools/wire_schemas.py
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, Router, delete, get, post
 from litestar.di import NamedDependency
 from litestar.exceptions import ClientException, HTTPException, NotFoundException
+from litestar.openapi.spec import OpenAPIFormat, OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 from litestar.params import FromPath, JSONBody, QueryParameter, SkipValidation
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from litestar.status_codes import HTTP_202_ACCEPTED, HTTP_409_CONFLICT, HTTP_415_UNSUPPORTED_MEDIA_TYPE
@@ -43,7 +45,16 @@ class Rejudge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_coverage: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-@post("/uploads/{kind:str}", status_code=HTTP_202_ACCEPTED, request_max_body_size=None)
+@dataclass
+class _FileBody(Operation):
+    """Says in the description that the body is a file: the handler takes it piece by piece."""
+
+    def __post_init__(self) -> None:
+        file = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+        self.request_body = RequestBody(content={_FILE_TYPES[0]: OpenAPIMediaType(schema=file)}, required=True)
+
+
+@post("/uploads/{kind:str}", operation_class=_FileBody, status_code=HTTP_202_ACCEPTED, request_max_body_size=None)
 async def upload(
     request: AnyRequest, site: TheSite, kind: FromPath[UploadKind], name: FileName, model: Sha256 = ""
 ) -> Upload:

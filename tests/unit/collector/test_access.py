@@ -82,6 +82,7 @@ def token_of(store: Store, role: Any = "viewer", name: str = "somebody") -> str:
 
 def log_in(client: TestClient[Any], token: str, target: str = "", **headers: str) -> Any:
     page = client.get(f"{BASE}/login", params={"next": target}, headers=headers).text
+    page = page[page.index(f'action="{BASE}/login"') :]
     field = re.search(r'name="csrf_token" value="([0-9a-f]{64})"', page)
     assert field is not None
     data = {"csrf_token": field[1], "token": token, "next": target}
