@@ -174,9 +174,7 @@ class Agent:
         )
         self.health = Health(config, self.store, self.camera, self.pipeline, self.capture)
         self.notifier = Notifier(os.environ)
-        self.ticker = Ticker(
-            self.metrics, self.store, self.spool, self.uplink, self.health, self.notifier, config.link.cert
-        )
+        self.ticker = Ticker(self.metrics, self.store, self.spool, self.uplink, self.health, self.notifier, config.link)
         self.reload = Reload(loaded, self._watch.subscribe(), self._parts(), self.metrics)
         self.server = MetricsServer(config.metrics.host, config.metrics.port, self.metrics.render, self._healthz)
         self.operator = Operator(
@@ -216,7 +214,7 @@ class Agent:
     def _relink(self, config: AgentConfig) -> None:
         if config.link != self.reload.config.link:
             self.uplink.reconfigure(config.link)
-            self.ticker.reconfigure(config.link.cert)
+            self.ticker.reconfigure(config.link)
 
     def _on_phase(self, event: PhaseChanged) -> None:
         """What the start needed, or the end of an acceptance, is not needed for the months after it."""
@@ -225,7 +223,7 @@ class Agent:
             memory.give_back()
 
     def ask_reload(self) -> None:
-        """SIGHUP: read agent.toml now, and look whether model or artifacts have been replaced."""
+        """SIGHUP: read agent.toml now, and look whether model, artifacts or the link's certificate were replaced."""
         self.reload.ask()
         self.replaced.look()
 
@@ -234,6 +232,7 @@ class Agent:
         accepting = Accepting(config, store, self.golden, metrics)
         watching = Watching(config, store, alarms, scene, metrics)
         verdicts = Verdicts(config, store, alarms, self.golden, self.shadow, self.bus, metrics)
+        self.ticker.reconfigure(self.reload.config.link)
         return Monitor(profile, store, alarms, scene, accepting, watching, verdicts, self.bus, metrics)
 
     def _observer(self, config: AgentConfig, model: str) -> Observer:

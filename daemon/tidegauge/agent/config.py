@@ -292,6 +292,8 @@ def read(path: Path) -> Loaded:
     if not camera.live:
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
     link = located(path, link, os.environ)
+    if link.cert and not link.renewal:
+        link = msgspec.structs.replace(link, renewal=str(folder / config.state / "certificates"))
     capture = _with_own_server(path, config, folder / config.state)
     config = msgspec.structs.replace(config, camera=camera, link=link, capture=capture)
     return Loaded(config, profile, folder / config.state, path.resolve(), profile_path)

@@ -98,7 +98,8 @@ class LinkStatus(msgspec.Struct, frozen=True):
 
     `broker_age`: seconds since the broker last answered anything, None without a connection: it decides `connected`.
     `error`, `fault`: the present fault and its kind (`link.errors.KINDS`); `denied`: what the broker forbade last;
-    empty for none. `held`: why no blob may go now, empty where they may.
+    empty for none. `held`: why no blob may go now, empty where they may. `renewal`: what a person must do for the
+    next certificate, empty for nothing.
     """
 
     connected: bool
@@ -109,6 +110,7 @@ class LinkStatus(msgspec.Struct, frozen=True):
     fault: str = ""
     denied: str = ""
     held: str = ""
+    renewal: str = ""
 
 
 class SpoolStatus(msgspec.Struct, frozen=True):
@@ -311,6 +313,7 @@ class Observer:
             state.fault,
             state.denied,
             self._uplink.held,
+            state.renewal,
         )
 
     def _spool_status(self) -> SpoolStatus:

@@ -12,7 +12,9 @@ from tidegauge.agent.notify import Notifier
 from tidegauge.agent.state import StateStore
 from tidegauge.clocks import monotonic
 from tidegauge.errors import TidegaugeError
+from tidegauge.link import tls_slots
 from tidegauge.link.certificates import expiry
+from tidegauge.link.config import LinkConfig
 from tidegauge.link.uplink import Uplink
 from tidegauge.metrics import HEALTH_STATES, LINK_FAULTS, AgentMetrics
 from tidegauge.spool.planner import DropReason
@@ -24,10 +26,12 @@ PERIOD = 1.0
 MIB = 1024 * 1024
 #: Seconds between two looks at the certificate: it may be renewed while the agent runs.
 CERTIFICATE_PERIOD = 3600.0
+#: Seconds after which a renewed one is usually in use.
+CONNECT_SECONDS = 10.0
 
 
 class Ticker:
-    """`certificate`: the link's own, a PEM file; empty where it has none."""
+    """`link`: settings of the link, whose certificate is looked at."""
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class Ticker:
         uplink: Uplink,
         health: Health,
         notifier: Notifier,
-        certificate: str = "",
+        link: LinkConfig,
     ) -> None:
         self._metrics, self._store, self._spool, self._uplink = metrics, store, spool, uplink
         self._health, self._notifier = health, notifier
@@ -46,13 +50,14 @@ class Ticker:
         self._publishes: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
         self._sent = self._refused = 0
-        self._certificate, self._look_again = certificate, 0.0
+        self._link, self._look_again = link, 0.0
+        self._tried: int | None = None
 
-    def reconfigure(self, certificate: str) -> None:
+    def reconfigure(self, link: LinkConfig) -> None:
         """Look at this certificate, at the next tick: it may also be a renewed one of the same name."""
-        if not certificate:
+        if not link.cert:
             self._metrics.certificate.clear()
-        self._certificate, self._look_again = certificate, 0.0
+        self._link, self._look_again = link, 0.0
 
     async def run(self) -> None:
         while True:
@@ -70,18 +75,28 @@ class Ticker:
                 self._store.save()
             self._metrics.disk_problem.set(1 if self._store.disk.problem else 0)
             await self._refresh()
-            if self._certificate and now >= self._look_again:
+            if self._link.cert and now >= self._look_again:
                 self._look_again = now + CERTIFICATE_PERIOD
-                await self._look_at_certificate(Path(self._certificate))
+                await self._look_at_certificate()
 
-    async def _look_at_certificate(self, path: Path) -> None:
+    async def _look_at_certificate(self) -> None:
+        """When it ends, whether a new one is due, and whether one has come, which is tried at once."""
+        link, state = self._link, self._uplink.state
         try:
-            ends = await asyncio.to_thread(expiry, path)
-        except TidegaugeError as error:
+            ends = await asyncio.to_thread(lambda: expiry(Path(tls_slots.in_use(link).cert)))
+            self._metrics.certificate.labels("link").set(ends)
+            state.renewal = await asyncio.to_thread(tls_slots.request_if_due, link)
+            came = await asyncio.to_thread(tls_slots.came, link)
+        except (TidegaugeError, OSError) as error:
             log.error("%s", error)
             self._metrics.certificate.clear()  # the last known time would hide that it can't be read
             return
-        self._metrics.certificate.labels("link").set(ends)
+        if state.renewal:
+            log.warning("%s", state.renewal)
+        if came is not None and came != self._tried:
+            self._tried, self._look_again = came, monotonic() + CONNECT_SECONDS
+            log.info("a renewed certificate has come: connecting anew with it")
+            self._uplink.reconfigure(link)
 
     async def _refresh(self) -> None:
         metrics = self._metrics

@@ -174,6 +174,7 @@ def _link(report: StatusReport) -> str:
     if link.broker_age is not None:
         state += f", broker heard {link.broker_age:.0f} s ago"
     denied = f"; the broker forbids: {link.denied}" if link.denied else ""
+    denied += f"; {link.renewal}" if link.renewal else ""
     held = f"; blobs wait: {link.held}" if link.held else ""
     age = "never answered" if link.answer_age is None else f"last answer {_duration(link.answer_age)} ago"
     return f"{state}, collector {age}, {link.bundles_sent} bundles sent{held}{denied}"

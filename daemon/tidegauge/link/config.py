@@ -19,6 +19,8 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `credential:NAME`, one that systemd hands to the unit; a password or key that others may read is refused. `ca`
     alone turns TLS on with the broker's certificate checked against it, `tls = true` without `ca` checks against the
     system's authorities.
+    `renewal`: folder where a board asks for a new certificate at 2/3 of the old one's life, and takes it from (empty:
+    `certificates` in its state folder); the collector doesn't, unless a folder is given.
     `protocol` "5" also reads the broker's packet limit. `chunk_bytes`: payload of one packet; `window_chunks`: how many
     of them may wait for the collector's answer. `answer_timeout`: seconds until an answer is asked for again.
     Reconnecting waits with full jitter between 0 and a bound that doubles from `backoff_first` to `backoff_most`.
@@ -38,6 +40,7 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca: str = ""
     cert: str = ""
     key: str = ""
+    renewal: str = ""
     protocol: Literal["3.1.1", "5"] = "3.1.1"
     keepalive: Annotated[int, Meta(ge=5, le=3600)] = 30
     chunk_bytes: Annotated[int, Meta(ge=4096, le=1_047_552)] = 256 * 1024

@@ -12,7 +12,7 @@ from tidegauge.configuration import ConfigurationError
 from tidegauge.link.config import LinkConfig
 
 #: Keys of `[link]` that are paths, and those of them that are secrets.
-FILES = ("password_file", "ca", "cert", "key")
+FILES = ("password_file", "ca", "cert", "key", "renewal")
 SECRETS = ("password_file", "key")
 #: Beginning of a path that means a credential of the unit (systemd.exec(5), LoadCredential=).
 CREDENTIAL = "credential:"

@@ -20,6 +20,7 @@ from paho.mqtt.client import MQTT_ERR_SUCCESS
 from paho.mqtt.client import Client as Paho
 
 from tidegauge.clocks import monotonic
+from tidegauge.link import tls_slots
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.dial import check_dates, dial, password, tls_context
 from tidegauge.link.errors import (
@@ -235,9 +236,54 @@ async def connect(
 ) -> AsyncIterator[Connection]:
     """Connect with a clean session; leaving disconnects within `GOODBYE` seconds.
 
-    `inbound_limit`: messages held for a slow reader; further ones are dropped and counted. Raises `Unreachable`,
-    `TlsFailed`, `AuthRefused`, `BrokerRefused`.
+    `inbound_limit`: messages held for a slow reader; further ones are dropped and counted. A renewed certificate is
+    tried first, and the one that has worked where it doesn't. Raises `Unreachable`, `TlsFailed`, `AuthRefused`,
+    `BrokerRefused`.
     """
+    *first, last = await asyncio.to_thread(tls_slots.slots, config)
+    opened: _Opened | None = None
+    slot = last
+    for slot in first:
+        try:
+            opened = await _open(slot.config, client_id, will, inbound_limit)
+            break
+        except LinkError as error:
+            log.warning("the renewed certificate did not connect, the old one is used: %s", error)
+    if opened is None:
+        slot, opened = last, await _open(last.config, client_id, will, inbound_limit)
+    try:
+        try:
+            await asyncio.to_thread(tls_slots.connected, slot, config)
+        except OSError as error:
+            log.warning("the renewed certificate has connected, but can't be made the one in use: %s", error)
+        yield opened.connection
+    finally:
+        await opened.close()
+
+
+class _Opened:
+    """A connection, and what must be closed after it."""
+
+    def __init__(self, connection: Connection, client: aiomqtt.Client, sockets: list[socket.socket]) -> None:
+        self.connection, self._client, self._sockets = connection, client, sockets
+        self.entered = False
+
+    async def close(self) -> None:
+        self.connection._abandon()
+        paho: Any = self._client._client
+        try:
+            if self.entered:
+                async with asyncio.timeout(GOODBYE):
+                    await self._client.__aexit__(None, None, None)
+        except (TimeoutError, aiomqtt.MqttError):
+            log.debug("no clean goodbye")
+        finally:
+            paho._sock_close()
+            for each in self._sockets:
+                each.close()
+
+
+async def _open(config: LinkConfig, client_id: str, will: Will | None, inbound_limit: int) -> _Opened:
     context = tls_context(config)
     login = password(config)
     sock = await dial(config)
@@ -258,12 +304,12 @@ async def connect(
         logger=_quiet,
     )
     paho: Any = client._client
-    sockets = [sock]
+    opened = _Opened(Connection(client, config), client, [sock])
 
     def wrap(plain: socket.socket) -> ssl.SSLSocket:
         assert context is not None
         secure = context.wrap_socket(plain, server_hostname=config.host, do_handshake_on_connect=False)
-        sockets.append(secure)
+        opened._sockets.append(secure)
         secure.settimeout(config.connect_timeout)
         try:
             secure.do_handshake()
@@ -273,25 +319,14 @@ async def connect(
 
     paho._create_socket_connection = lambda: sock
     paho._ssl_wrap_socket = wrap
-    connection = Connection(client, config)
-    entered = False
     try:
         await _enter(client, config)
-        entered = True
-        connection._watch()
-        yield connection
-    finally:
-        connection._abandon()
-        try:
-            if entered:
-                async with asyncio.timeout(GOODBYE):
-                    await client.__aexit__(None, None, None)
-        except (TimeoutError, aiomqtt.MqttError):
-            log.debug("no clean goodbye from %s:%d", config.host, config.port)
-        finally:
-            paho._sock_close()
-            for each in sockets:
-                each.close()
+        opened.entered = True
+        opened.connection._watch()
+    except BaseException:
+        await opened.close()
+        raise
+    return opened
 
 
 async def _enter(client: aiomqtt.Client, config: LinkConfig) -> None:

@@ -26,7 +26,7 @@ class UplinkState:
     answers beyond what is kept); `failures` by kind, of `errors.KINDS`; `error` and `fault`: the present one and its
     kind, "" while there is none; `denied`: what the broker forbade last, "" for nothing; `bytes_sent`: chunks taken by
     the broker. `heard`: when the broker last answered, None while there is no connection; `patience`: seconds after
-    which it counts as gone.
+    which it counts as gone. `renewal`: what a person must do for the next certificate, "" for nothing.
     """
 
     heard: Callable[[], float] | None = None
@@ -41,6 +41,7 @@ class UplinkState:
     error: str = ""
     fault: str = ""
     denied: str = ""
+    renewal: str = ""
 
     def works(self) -> None:
         """Connected, and served."""
