@@ -156,7 +156,7 @@ def _drift() -> Row:
             ),
             Panel(
                 "Distance from acceptance",
-                "Mean loss of the last day less the one that was accepted: ends of its 90 % interval. All of it above 0: "
+                "Mean loss of the last day less the one that was accepted: ends of its 90 % interval. All above 0: "
                 "worse than accepted. Never an alarm by itself; nothing while too few losses are known." + SCRAPED,
                 "percentunit",
                 (Query(own("tidegauge_drift_loss_distance_ratio"), "{{bound}} end"),),
