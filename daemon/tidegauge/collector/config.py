@@ -110,7 +110,8 @@ class WorkersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[http]`: pages, API and metrics. `port` 0 takes a free one. `base`: path before every page, for a proxy.
 
-    `device_metrics`: also metrics by device, at most 20 series each, for boards that can't be scraped.
+    `device_metrics`: also metrics by device, at most 20 series each, for boards that can't be scraped. `certificate`,
+    `key`: PEM files, with which the collector itself speaks HTTPS; "" for HTTP.
     """
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
@@ -118,6 +119,8 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base: Annotated[str, Meta(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     metrics: bool = True
     device_metrics: bool = True
+    certificate: str = ""
+    key: str = ""
 
 
 class AccessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -264,6 +267,9 @@ def load(path: Path) -> CollectorConfig:
         data=absolute(config.data),
         compile_library=absolute(config.compile_library),
         database=msgspec.structs.replace(config.database, password_file=absolute(config.database.password_file)),
+        http=msgspec.structs.replace(
+            config.http, certificate=absolute(config.http.certificate), key=absolute(config.http.key)
+        ),
         commands=msgspec.structs.replace(config.commands, key=absolute(config.commands.key)),
         link=located(path, config.link, os.environ),
     )
@@ -295,6 +301,10 @@ def _check(path: Path, config: CollectorConfig) -> None:
                 f"{path} names {proxy!r} in `access.proxies`, which is no address",
                 'write an address or a network, such as "10.0.0.5" or "10.0.0.0/24"',
             ) from error
+    if bool(config.http.certificate) != bool(config.http.key):
+        raise ConfigurationError(
+            f"{path} gives one of `http.certificate` and `http.key`", "give both, for HTTPS, or none"
+        )
     if config.commands.key and not config.trust.keep_commands:
         raise ConfigurationError(
             f"{path} gives `commands.key`, and `trust.keep_commands` = false, so that no answer would be heard",

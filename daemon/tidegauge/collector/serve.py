@@ -118,7 +118,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
         relay=_relay(config, store, link),
     )
     url = _url(config.http, listener)
-    return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site))
+    return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site, config.http))
 
 
 def check_reach(config: CollectorConfig, store: Store) -> None:
@@ -226,7 +226,7 @@ def _stop(collector: Collector) -> None:
 class WebServer(uvicorn.Server):
     """uvicorn inside our loop: signals are ours, and `ready` is set when it accepts connections."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, http: HttpConfig) -> None:
         self.ready = asyncio.Event()
         app = web.build(site)
         self._feeds: Feeds = app.state.feeds
@@ -239,6 +239,9 @@ class WebServer(uvicorn.Server):
                 limit_concurrency=256,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=2,
+                proxy_headers=False,  # else uvicorn would let whoever is on this computer say where it comes from
+                ssl_certfile=http.certificate or None,
+                ssl_keyfile=http.key or None,
             )
         )
 
@@ -273,7 +276,8 @@ def _cut_short_after(seconds: float) -> None:
 def _url(http: HttpConfig, listener: socket.socket) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
     host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{listener.getsockname()[1]}{http.base}/"
+    scheme = "https" if http.certificate else "http"
+    return f"{scheme}://{host}:{listener.getsockname()[1]}{http.base}/"
 
 
 def log_to_stderr() -> None:

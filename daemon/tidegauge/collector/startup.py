@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ URL_FILE = "collector.json"
 def claimed(config: CollectorConfig) -> Iterator[socket.socket]:
     """Hold the data folder and the port; yields the bound socket. Raises TidegaugeError."""
     check_library(config.library_folder)
+    check_certificate(config.http)
     with only_one(config.data_folder), listen(config.http) as listener:
         yield listener
 
@@ -61,6 +63,18 @@ def listen(http: HttpConfig) -> socket.socket:
             "stop what listens there, or set the keys `http.host` and `http.port` (0 takes a free port)",
         ) from error
     return listener
+
+
+def check_certificate(http: HttpConfig) -> None:
+    if not http.certificate:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(http.certificate, http.key, password=lambda: b"")
+    except (OSError, ssl.SSLError) as error:
+        raise TidegaugeError(
+            f"the certificate {http.certificate} with the key {http.key} can't be used ({error})",
+            "correct `http.certificate` and `http.key`: PEM files that belong together, the key without a password",
+        ) from error
 
 
 def check_library(folder: Path | None) -> None:

@@ -28,7 +28,19 @@ def test_example_is_valid_and_shows_the_defaults(tmp_path: Path) -> None:
 
 def test_example_names_every_key(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
-    for section in ("http", "limits", "comparison", "database", "blobs", "ingest", "workers", "retention"):
+    for section in (
+        "http",
+        "access",
+        "uploads",
+        "commands",
+        "limits",
+        "comparison",
+        "database",
+        "blobs",
+        "ingest",
+        "workers",
+        "retention",
+    ):
         (field,) = (item for item in msgspec.structs.fields(CollectorConfig) if item.name == section)
         for key in msgspec.structs.fields(field.type):
             assert re.search(rf"^{key.name} = ", text, re.MULTILINE), f"{section}.{key.name}"
@@ -47,6 +59,9 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ('data = "d"\n[link]\n[comparison]\nmemory_byte = 1\n', r"`comparison\.memory_byte`.*`memory_bytes`"),
         ('data = "d"\n[link]\n[http]\nport = 70000\n', r"`http\.port` has a wrong value"),
         ('data = "d"\n[link]\n[http]\nbase = "tide"\n', r"`http\.base` has a wrong value"),
+        ('data = "d"\n[link]\n[http]\ncertificate = "c"\n', r"one of `http\.certificate` and `http\.key`"),
+        ('data = "d"\n[link]\n[access]\nproxies = ["proxy"]\n', r"'proxy' in `access\.proxies`.*no address"),
+        ('data = "d"\n[link]\n[commands]\nkey = "k"\n[trust]\nkeep_commands = false\n', r"no answer would be heard"),
         ("[link]\n", r"key `data` is missing"),
         ('data = "d"\n', r"key `link` is missing"),
         ("data = \n", r"not valid TOML"),
