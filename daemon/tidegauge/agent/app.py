@@ -46,6 +46,7 @@ from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.status import Observer
 from tidegauge.agent.supervision import Supervision
+from tidegauge.agent.tap import TapPipeline
 from tidegauge.agent.ticker import Ticker
 from tidegauge.agent.verdicts import Verdicts
 from tidegauge.agent.watching import Watching
@@ -105,7 +106,10 @@ class Agent:
         seed = int.from_bytes(hashlib.sha256(f"{config.device} {self.store.state.session}".encode()).digest()[:4])
         remote_log = Path(config.capture.remote_log_file) if config.capture.remote_log_file else None
         endings = Endings(remote_log, Path(profile.artifacts), self.store, self.bus, self.metrics)
-        self.pipeline = PipelineService(
+        tap = None
+        if config.camera.kind == "tap":
+            tap = TapPipeline(profile, config, self.store, endings, self.bus, self.metrics, self._logs)
+        self.pipeline = tap or PipelineService(
             profile, config, socket, self.store, endings, self.bus, self.metrics, self._logs
         )
         self.alarms = AlarmBook(self.store, self.bus, self.metrics)
@@ -113,8 +117,10 @@ class Agent:
         self.shadow = ShadowService(
             profile, config, self.pipeline, self.scene, self.bus, self.metrics, self._logs, seed
         )
-        self.camera = CameraService(
-            config.camera, config.supervision, self.pipeline, self.bus, self.metrics, self._logs
+        self.camera = (
+            tap.camera
+            if tap is not None
+            else CameraService(config.camera, config.supervision, self.pipeline, self.bus, self.metrics, self._logs)
         )
         self.private = PrivatePairs(config, profile, self.store, self.pipeline, self.shadow)
         self.golden = GoldenService(config.golden, self.store, self.pipeline, self.shadow, self.private, self.bus)
@@ -226,13 +232,13 @@ class Agent:
         """SIGHUP: read agent.toml now, and look whether model, artifacts or the link's certificate were replaced."""
         self.reload.ask()
         self.replaced.look()
+        self.ticker.reconfigure(self.reload.config.link)
 
     def _monitor(self, config: AgentConfig, profile: Profile) -> Monitor:
         store, alarms, scene, metrics = self.store, self.alarms, self.scene, self.metrics
         accepting = Accepting(config, store, self.golden, metrics)
         watching = Watching(config, store, alarms, scene, metrics)
         verdicts = Verdicts(config, store, alarms, self.golden, self.shadow, self.bus, metrics)
-        self.ticker.reconfigure(self.reload.config.link)
         return Monitor(profile, store, alarms, scene, accepting, watching, verdicts, self.bus, metrics)
 
     def _observer(self, config: AgentConfig, model: str) -> Observer:

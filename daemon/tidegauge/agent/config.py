@@ -289,7 +289,7 @@ def read(path: Path) -> Loaded:
             "the mean gap includes the floor: make the floor smaller or the mean larger",
         )
     camera, link = config.camera, config.link
-    if not camera.live:
+    if not camera.live or camera.kind == "tap":
         camera = msgspec.structs.replace(camera, source=str(folder / camera.source))
     link = located(path, link, os.environ)
     if link.cert and not link.renewal:

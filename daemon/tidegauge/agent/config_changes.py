@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tidegauge.camera.config import CameraConfig
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 #: Whole tables, or single keys. What is not named here needs a restart, so a new key is safe until somebody has thought
@@ -60,6 +62,11 @@ def at_once(key: str) -> bool:
     return key in AT_ONCE or key.partition(".")[0] in AT_ONCE
 
 
+def _other_parts(old: CameraConfig, new: CameraConfig) -> bool:
+    """Whether an application's frames begin or end to be watched, or at another socket: other workers do that."""
+    return "tap" in (old.kind, new.kind) and (old.kind, old.source) != (new.kind, new.source)
+
+
 def keys(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
     """Every dotted key of a configuration's type, tables opened."""
     for field in msgspec.structs.fields(kind):
@@ -87,6 +94,8 @@ def taken(running: S, wanted: S, prefix: str = "") -> S:
     changes: dict[str, Any] = {}
     for field in msgspec.structs.fields(running):
         name, old, new = prefix + field.encode_name, getattr(running, field.name), getattr(wanted, field.name)
+        if isinstance(old, CameraConfig) and isinstance(new, CameraConfig) and _other_parts(old, new):
+            continue
         if isinstance(old, msgspec.Struct) and type(old) is type(new):
             changes[field.name] = taken(old, new, f"{name}.")
         elif at_once(name):

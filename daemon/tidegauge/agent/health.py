@@ -60,6 +60,8 @@ class Health:
         stage = self._pipeline.stage
         if stage.name == "stopped":
             return Verdict("stopped_alarmed", True, "the accelerator is given up until the alarm is cleared")
+        if stage.name == "waiting":
+            return Verdict("no_camera", True, "no application hands over frames (`camera.kind` is tap)")
         since = now - stage.since
         if stage.name == "backing_off":
             return _within("backing_off", since, stage.seconds, "a new pipeline worker waits for its time")

@@ -140,6 +140,11 @@ class PipelineService:
         self._wake.set()
         await self._down.wait()
 
+    @property
+    def cannot_pause(self) -> str:
+        """Why the session can't be closed for a capture, in a sentence; empty where it can."""
+        return ""
+
     def resume(self) -> None:
         self._pausing.clear()
         self._allowed.set()

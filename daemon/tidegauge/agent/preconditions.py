@@ -56,6 +56,8 @@ class Preconditions:
         self._check_health()
         self._check_space(predicted)
         self._check_server()
+        if self._pipeline.cannot_pause:
+            raise Refused(Refusal.OTHER_CLIENT, self._pipeline.cannot_pause)
         others = board.tidl_holders(self._pipeline.pids())
         if others:
             named = ", ".join(f"pid {pid} ({unit})" for pid, unit in others)

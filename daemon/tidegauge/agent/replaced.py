@@ -20,6 +20,7 @@ from tidegauge.agent.configuration_probe import settings_of
 from tidegauge.agent.events import PipelineUp
 from tidegauge.agent.file_watch import settled, signature, wait
 from tidegauge.agent.pipeline import PipelineService
+from tidegauge.agent.preconditions import Refused
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.metrics import AgentMetrics
 from tidegauge.preflight.context import Context
@@ -113,7 +114,11 @@ class Replaced:
     async def _take_up(self, found: Identity) -> None:
         log.warning("model or artifacts were replaced and pass the checks: they are taken up now")
         async with self._capture.turn:
-            await self._pipeline.pause()
+            try:
+                await self._pipeline.pause()
+            except Refused as refused:  # an application's session, which takes them up when it is started again
+                self._refuse(str(refused), found)
+                return
             self._become(found)
             self._pipeline.resume()
         self._pipeline.try_again()  # one that was given up: with these files it may open

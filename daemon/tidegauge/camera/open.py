@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegauge.camera.config import CameraConfig
+from tidegauge.camera.faults import CameraFault
 from tidegauge.camera.folder import FolderSource
 from tidegauge.camera.gstreamer import GStreamerSource
 from tidegauge.camera.rtsp import RtspSource
@@ -24,3 +25,5 @@ def open_source(config: CameraConfig) -> FrameSource:
             return RtspSource(config)
         case "v4l2" | "gstreamer":
             return GStreamerSource(config)
+        case "tap":
+            raise CameraFault("open_failed", "an application's frames are no camera", "see docs/tap.md")

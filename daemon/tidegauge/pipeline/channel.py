@@ -135,6 +135,10 @@ class Channel(Generic[In]):
             return _decode(self._decoder, data, fd)
         raise ChannelClosed
 
+    def fileno(self) -> int:
+        """To wait for a message beside other things."""
+        return self._sock.fileno()
+
     def leave(self) -> None:
         """Take no more messages: `receive` raises ChannelClosed from now on, whatever is still queued.
 

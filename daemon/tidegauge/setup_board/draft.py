@@ -41,7 +41,8 @@ class Answers(msgspec.Struct, frozen=True):
 def camera(text: str) -> tuple[str, str]:
     """Kind and source of a camera as a person writes it. Raises TidegaugeError.
 
-    A URL, a device, a `gst-launch-1.0` pipeline, or KIND:SOURCE for files (folder:…, video:…, synthetic:…).
+    A URL, a device, a `gst-launch-1.0` pipeline, or KIND:SOURCE for files (folder:…, video:…, synthetic:…)
+    and for an application's socket (tap:…).
     """
     text = text.strip()
     if text.startswith(("rtsp://", "rtsps://")):
@@ -49,13 +50,13 @@ def camera(text: str) -> tuple[str, str]:
     if re.fullmatch(r"/dev/\S+", text):
         return "v4l2", text
     kind, colon, source = text.partition(":")
-    if colon and source and kind in ("folder", "video", "synthetic", "gstreamer"):
+    if colon and source and kind in ("folder", "video", "synthetic", "gstreamer", "tap"):
         return kind, source
     if "!" in text:
         return "gstreamer", text
     raise TidegaugeError(
         f"{text!r} is no camera",
-        "give rtsp://…, /dev/video0, a GStreamer pipeline, or folder:PATH, video:FILE, synthetic:FOLDER",
+        "give rtsp://…, /dev/video0, a GStreamer pipeline, or folder:PATH, video:FILE, synthetic:FOLDER, tap:SOCKET",
     )
 
 

@@ -28,7 +28,7 @@ class Case:
         self.config = CaptureConfig(trace_folder=str(folder), room_mib=0, **config)
         self.store: Any = SimpleNamespace(state=SimpleNamespace(captures=()), folder=folder)
         self.pipeline: Any = SimpleNamespace(
-            suspect=False, ready=object(), stage=SimpleNamespace(name="running"), pids=set
+            suspect=False, ready=object(), stage=SimpleNamespace(name="running"), pids=set, cannot_pause=""
         )
         self.camera = ""
 
@@ -95,6 +95,14 @@ def test_room_is_asked_for_by_what_a_capture_takes(tmp_path: Path, monkeypatch: 
 def test_exactly_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: list[int], name: Refusal) -> None:
     monkeypatch.setattr("tidegauge.board.processes_matching", lambda text: servers)
     assert reason(Case(tmp_path).refused()) is name
+
+
+def test_a_session_that_nobody_can_close_is_another_client(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    case.pipeline.cannot_pause = "the application doorbell, pid 7, holds a TIDL session"
+    refused = case.refused()
+    assert refused is not None
+    assert (refused.reason, str(refused)) == (Refusal.OTHER_CLIENT, case.pipeline.cannot_pause)
 
 
 def test_another_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

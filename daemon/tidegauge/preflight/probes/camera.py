@@ -14,6 +14,8 @@ def run(context: Context) -> Finding:
     from tidegauge.camera.open import open_source  # loads OpenCV: in the child only
 
     camera = context.required.camera
+    if camera.kind == "tap":
+        return not_applicable("an application hands over its frames (docs/tap.md)")
     if not context.virtual and camera_device.missing(context, *camera_device.named(camera)) is not None:
         return not_applicable("cure the check `camera-device` first")
     if not camera.live and not Path(camera.source).exists():
