@@ -46,6 +46,16 @@ bench-compare: setup ## speed and memory of the layer comparison, beside its pee
 durability: setup ## power cuts at every step of 10,000 random histories of the spool (ARGS="--histories 100" for fewer)
 	@$(BIN)/tidegauge evaluate durability $(ARGS)
 
+.PHONY: fuzz sbom audit
+fuzz: setup ## ten minutes of damaged input for all that reads bytes from elsewhere, then bombs (ARGS="--seconds 20")
+	@PYTHONPATH=tests $(BIN)/python -m fuzzing.run $(ARGS)
+
+sbom: setup ## build/sbom/*.cdx.json: CycloneDX lists of what is installed on a board and for development, from the locks
+	@$(BIN)/python tools/sbom.py $(ARGS)
+
+audit: setup ## known vulnerabilities of what the locks pin; 1 for a finding, 0 for none or where no data base can be reached
+	@$(BIN)/python tools/audit.py $(ARGS)
+
 .PHONY: chaos
 chaos: setup ## kill -9 over board, broker and collector in turn, 200 times, while bundles are on their way; takes minutes
 	@$(BIN)/tidegauge evaluate chaos $(ARGS)
@@ -53,6 +63,11 @@ chaos: setup ## kill -9 over board, broker and collector in turn, 200 times, whi
 .PHONY: bench-link
 bench-link: setup ## the link beside a raw publisher and subscriber on the same broker; memory, lag, resets; takes minutes
 	@PYTHONPATH=tests env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_link.py $(ARGS)
+
+.PHONY: bench-scale
+bench-scale: setup ## 1,000 boards against a collector of several processes, killed in turn; pages on 5 million rows; an hour
+	@tools/servers
+	@PYTHONPATH=tests env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_scale.py $(ARGS)
 
 demo-matrix: setup ## 20 seeds and all faults × several layers, as the table for docs/demo-matrix.md
 	@$(BIN)/python -m tidegauge.demo.matrix $(ARGS)
