@@ -154,7 +154,7 @@ class TinyCollector:
         self.status: list[Status] = []
         self.alarms: list[AlarmChange] = []
         self.order: list[str] = []
-        self.chunks = 0
+        self.chunks = self.written = 0
         self.final: set[str] = set()
         self.changed = asyncio.Event()
         self._kinds: dict[str, str] = {}
@@ -224,6 +224,7 @@ class TinyCollector:
                     answers.append(response)
                 case WriteChunk(at, offset, piece):
                     self.chunks += 1
+                    self.written += len(piece)
                     if len(data) < offset + len(piece):
                         data.extend(bytes(offset + len(piece) - len(data)))
                     data[offset : offset + len(piece)] = piece

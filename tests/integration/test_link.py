@@ -169,12 +169,13 @@ def test_restart_of_the_board_goes_on(tmp_path: Path) -> None:
             async with collecting(config, spool) as collector:
                 async with running(first):
                     await collector.until(lambda: collector.chunks >= 40)
-                again = Spool(tmp_path / "spool", LIMITS)
+                again, here = Spool(tmp_path / "spool", LIMITS), collector.written
                 second = Uplink(config, DEVICE, again, 2)
                 async with running(second):
                     await emptied(again)
                 assert_whole(collector, manifest)
-                assert second.state.bytes_sent < 3_000_000 - 30 * config.chunk_bytes
+                # The manifest is there too; a file that was under way may go on with chunks of another size.
+                assert here > 0 and second.state.bytes_sent <= 3_000_000 - here + 10_000 + 3 * config.chunk_bytes
 
     run(test())
 

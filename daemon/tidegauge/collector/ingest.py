@@ -17,7 +17,7 @@ from tidegauge.collector import waiting
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.collector.store import Store
 from tidegauge.link.command_wire import ANSWER, COMMAND, MAX_ANSWER, command_topic
-from tidegauge.link.commands import BadTopic, FileTopic, parse, response_topic
+from tidegauge.link.commands import BadTopic, FileTopic, FinCommand, parse, response_topic
 from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ _SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
 _LANES = 4
 _LANE_MESSAGES = 64
+#: Files whose end is being dealt with at a time.
+_LANE_ENDING = 4
 #: Answers on their way to the broker.
 _LANE_ANSWERS = 64
 #: Files whose state a lane keeps in memory; the database has all.
@@ -83,8 +85,9 @@ class _Lane:
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_LANE_MESSAGES)
         self._files: OrderedDict[tuple[str, str], Reception] = OrderedDict()
         self._seen: dict[str, float] = {}
-        self._speaking: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._unheard = asyncio.Semaphore(_LANE_ANSWERS)
+        self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def put_small(self, device: str, kind: str, payload: bytes) -> None:
         await self._queue.put(lambda: self._on_small(device, kind, payload))
@@ -95,7 +98,7 @@ class _Lane:
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                self._speaking = group
+                self._tasks = group
                 await self._work()
         finally:
             for reception in self._files.values():
@@ -123,8 +126,24 @@ class _Lane:
             await asyncio.to_thread(reception.record)
 
     async def _on_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
+        """The end of a file takes a sync of the disk: the others go on meanwhile, this one's next message waits."""
         self._shelf.metrics.message("file")
         await self._note_seen(parsed.device)
+        key = (parsed.device, parsed.file_id)
+        await self._ended(key)
+        if not isinstance(parsed.command, FinCommand):
+            await self._handle(topic, parsed, payload)
+            return
+        while len(self._ending) >= _LANE_ENDING:
+            await self._ended(next(iter(self._ending)))
+        assert self._tasks is not None, "`run` is not running"
+        self._ending[key] = self._tasks.create_task(self._handle(topic, parsed, payload))
+
+    async def _ended(self, key: tuple[str, str]) -> None:
+        if key in self._ending:
+            await self._ending.pop(key)
+
+    async def _handle(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
         try:
             reception = await self._reception(parsed.device, parsed.file_id)
             answers = await asyncio.to_thread(reception.handle, topic, parsed.command, payload, monotonic())
@@ -147,10 +166,10 @@ class _Lane:
 
     async def _answer(self, device: str, answers: list[FileResponse]) -> None:
         """In their order, but without waiting for the broker: a lane would else do nothing for a round trip a chunk."""
-        assert self._speaking is not None, "`run` is not running"
+        assert self._tasks is not None, "`run` is not running"
         for answer in answers:
             await self._unheard.acquire()
-            self._speaking.create_task(self._say(response_topic(device), encode(answer)))
+            self._tasks.create_task(self._say(response_topic(device), encode(answer)))
 
     async def _say(self, topic: str, payload: bytes) -> None:
         try:

@@ -79,7 +79,7 @@ Action = Publish | SendChunk | Done | Refused | Wait
 class _Job:
     outgoing: Outgoing
     head: FileTransfer
-    part: FileTransfer | None = None
+    parts: dict[str, FileTransfer] = field(default_factory=dict)
     todo: list[str] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     empty_rounds: int = 0
@@ -87,8 +87,24 @@ class _Job:
     urgent: bool = False
 
     @property
-    def current(self) -> FileTransfer:
-        return self.part or self.head
+    def current(self) -> list[FileTransfer]:
+        """What is under way: blobs, or the manifest."""
+        return list(self.parts.values()) or [self.head]
+
+    @property
+    def sends_blobs(self) -> bool:
+        return bool(self.parts or self.todo)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(transfer.in_flight for transfer in self.current)
+
+    def find(self, file_id: str) -> FileTransfer | None:
+        return next((transfer for transfer in self.current if transfer.file.file_id == file_id), None)
+
+    def interrupt(self) -> None:
+        for transfer in self.current:
+            transfer.interrupt()
 
 
 class Sender:
@@ -118,7 +134,7 @@ class Sender:
     @property
     def in_flight(self) -> int:
         """Bytes sent and not yet acknowledged by the collector."""
-        return self._active.current.in_flight if self._active else 0
+        return self._active.in_flight if self._active else 0
 
     def add(self, outgoing: Outgoing, now: float) -> list[Action]:
         """Queue at the end; a key that is queued already is left as it is."""
@@ -168,7 +184,7 @@ class Sender:
         """Nothing can be sent; what was in flight is unknown."""
         self._largest_chunk, self._active, self._unsent = None, None, 0
         for job in self._jobs.values():
-            job.current.interrupt()
+            job.interrupt()
 
     def sent(self, now: float) -> list[Action]:
         """The broker has taken one packet. The time for an answer runs from the last one on."""
@@ -184,7 +200,7 @@ class Sender:
             return self._next(now)
         if self._unsent or now < self._deadline:
             return self._wait()
-        return self._go(self._active, self._active.current.timeout(), now)
+        return self._go(self._active, [each for one in self._active.current for each in one.timeout()], now)
 
     def response(self, response: FileResponse, now: float) -> list[Action]:
         """An answer of the collector. One that fits nothing that is going on is ignored: it is late, or not ours."""
@@ -193,14 +209,17 @@ class Sender:
         except BadTopic:
             return []
         job = self._active
-        if job is None or topic.device != self._device or topic.file_id != job.current.file.file_id:
+        transfer = job.find(topic.file_id) if job is not None and topic.device == self._device else None
+        if job is None or transfer is None:
             return []
         if response.retry_after_ms > 0:
             return self._postpone(job, response.retry_after_ms / 1000, now)
-        return self._on_answer(job, topic, response, now)
+        return self._on_answer(job, transfer, topic, response, now)
 
-    def _on_answer(self, job: _Job, topic: FileTopic, response: FileResponse, now: float) -> list[Action]:
-        transfer = job.current
+    def _on_answer(
+        self, job: _Job, transfer: FileTransfer, topic: FileTopic, response: FileResponse, now: float
+    ) -> list[Action]:
+        transfer.reserved = job.in_flight - transfer.in_flight
         out = transfer.answer(topic.command, response)
         self._deadline = now + self._pause
         if transfer.state is State.FAILED:
@@ -209,11 +228,13 @@ class Sender:
                 Refused(job.outgoing.key, transfer.file.file_id, transfer.reason),
                 *self._next(now),
             ]
+        if transfer is not job.head:
+            if transfer.state is State.STORED:
+                job.stored.add(transfer.file.file_id)
+                del job.parts[transfer.file.file_id]
+            return self._go_on(job, out, now)
         if transfer.state is not State.STORED:
             return self._go(job, out, now)
-        if transfer is not job.head:
-            job.stored.add(transfer.file.file_id)
-            return self._next_part(job, now)
         if not transfer.wanted:
             return [*self._drop(job), Done(job.outgoing.key), *self._next(now)]
         return self._on_wanted(job, transfer.wanted, now)
@@ -226,20 +247,34 @@ class Sender:
                 missing = next((name for name in wanted if name not in job.outgoing.parts), wanted[0])
                 return [*self._drop(job), Refused(job.outgoing.key, missing, "wanted_again"), *self._next(now)]
         job.todo = known
-        return self._next_part(job, now)
+        return self._go_on(job, [], now)
 
-    def _next_part(self, job: _Job, now: float) -> list[Action]:
-        """The next wanted blob, or `fin` of the manifest again to ask whether that was all."""
-        if job.todo:
+    def _go_on(self, job: _Job, packets: list[Publish | SendChunk], now: float) -> list[Action]:
+        """Use what an answer has made free; begin the next blob while others wait to be stored; in the end ask, by the
+        manifest's `fin`, whether that was all.
+        """
+        out = list(packets)
+        for transfer in job.parts.values():
+            transfer.reserved = job.in_flight - transfer.in_flight
+            out += transfer.refill()
+        held = self._is_held(job, now)
+        while job.todo and not held and self._may_open(job):
             file = job.outgoing.parts[job.todo.pop(0)]
-            job.part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
-            if self._is_held(job, now):
-                self._active = None
-                self._to_the_end(job)
-                return self._next(now)
-            return self._go(job, job.part.start(self._chunk_limit()), now)
-        job.part = None
-        return self._go(job, job.head.close(), now)
+            part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
+            job.parts[file.file_id] = part
+            out += part.start(self._chunk_limit())
+        if not job.sends_blobs:
+            out += job.head.close()
+        elif not job.parts:
+            self._active = None
+            self._to_the_end(job)
+            return self._next(now)
+        return self._go(job, out, now)
+
+    def _may_open(self, job: _Job) -> bool:
+        """One file is sent at a time, and a few wait for the collector's disk."""
+        waiting = all(transfer.state is State.CLOSING for transfer in job.parts.values())
+        return waiting and len(job.parts) < self._limits.open_files
 
     def _postpone(self, job: _Job, seconds: float, now: float) -> list[Action]:
         job.not_before = now + min(seconds, LONGEST_DELAY)
@@ -249,17 +284,17 @@ class Sender:
 
     def _interrupt(self) -> None:
         if self._active is not None:
-            self._active.current.interrupt()
+            self._active.interrupt()
         self._active = None
 
     def _to_the_end(self, job: _Job) -> None:
         self._jobs[job.outgoing.key] = self._jobs.pop(job.outgoing.key)
 
     def _is_held(self, job: _Job, now: float) -> bool:
-        return job.part is not None and now < (self._held_urgent if job.urgent else self._held)
+        return job.sends_blobs and now < (self._held_urgent if job.urgent else self._held)
 
     def _ready_at(self, job: _Job) -> float:
-        held = (self._held_urgent if job.urgent else self._held) if job.part is not None else 0.0
+        held = (self._held_urgent if job.urgent else self._held) if job.sends_blobs else 0.0
         return max(job.not_before, held)
 
     def _drop(self, job: _Job) -> list[Action]:
@@ -275,7 +310,10 @@ class Sender:
         if ready is None:
             return [Wait(min(self._ready_at(job) for job in self._jobs.values()))]
         self._active = ready
-        return self._go(ready, ready.current.start(self._chunk_limit()), now)
+        if ready.todo and not ready.parts:
+            return self._go_on(ready, [], now)
+        packets = [each for one in ready.current for each in one.start(self._chunk_limit())]
+        return self._go(ready, packets, now)
 
     def _chunk_limit(self) -> int:
         return min(self._largest_chunk or self._limits.chunk, self._fitting_chunk)
@@ -283,7 +321,7 @@ class Sender:
     def _go(self, job: _Job, packets: list[Publish | SendChunk], now: float) -> list[Action]:
         self._unsent += len(packets)
         if packets:
-            self._pause = job.current.pause()
+            self._pause = max(transfer.pause() for transfer in job.current)
             self._deadline = now + self._pause
         return [*packets, *self._wait()]
 

@@ -26,7 +26,8 @@ MIN_CHUNK = 4096
 class SenderLimits(msgspec.Struct, frozen=True):
     """`chunk` bytes of one payload; `window`: chunks not yet answered by the collector; `answer_timeout` seconds until
     a command is repeated, growing with full jitter up to `retry_cap`; `max_rounds`: resends of chunks without progress
-    until a transfer is refused; `max_hash_failures`: whole files rejected by their hash until it is.
+    until a transfer is refused; `max_hash_failures`: whole files rejected by their hash until it is; `open_files`:
+    files begun and not yet stored.
     """
 
     chunk: int = 256 * 1024
@@ -35,6 +36,7 @@ class SenderLimits(msgspec.Struct, frozen=True):
     retry_cap: float = 300.0
     max_rounds: int = 20
     max_hash_failures: int = 3
+    open_files: int = 3
 
 
 class FileRef(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ class FileTransfer:
         self.reason = ""
         self.wanted: tuple[str, ...] = ()
         self.acked: Ranges = ()
+        #: Bytes of the window that other files of the same board have in flight.
+        self.reserved = 0
         self._device, self._key, self._limits, self._rng = device, key, limits, rng
         self._sent: Ranges = ()
         self._chunk = limits.chunk
@@ -123,6 +127,10 @@ class FileTransfer:
         """Say `fin`: after the last chunk, and again for a manifest when its wanted blobs are stored."""
         self.state = State.CLOSING
         return [Publish(fin_topic(self._device, self.file.file_id, self.file.size), b"")]
+
+    def refill(self) -> list[Publish | SendChunk]:
+        """Room in the window has come by another file's answer."""
+        return self._fill() if self.state is State.SENDING else []
 
     def interrupt(self) -> None:
         """The connection is gone; what was in flight is unknown until the next `init` is answered."""
@@ -218,7 +226,7 @@ class FileTransfer:
         """Chunks until the window is full, then `fin` behind the last one. Chunks lie on the grid of the chunk size."""
         self.state = State.SENDING
         out: list[Publish | SendChunk] = []
-        flying, done = self.in_flight, ranges.union(self._sent, self.acked)
+        flying, done = self.in_flight + self.reserved, ranges.union(self._sent, self.acked)
         while (at := ranges.first_gap(done, self.file.size)) is not None:
             start = at - at % self._chunk
             stop = min(start + self._chunk, self.file.size)
