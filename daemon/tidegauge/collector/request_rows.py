@@ -20,6 +20,8 @@ RunState = Literal["queued", "running", "done", "failed"]
 UploadKind = Literal["bundle", "traces", "model", "compile"]
 UploadState = Literal["receiving", "checking", "done", "failed"]
 CommandState = Literal["sent", "waiting", "running", "done", "refused", "failed"]
+#: For which uploads and commands are told.
+_KEPT_SECONDS = 90 * 86400.0
 _OVER = ("done", "refused", "failed")
 
 
@@ -149,6 +151,9 @@ class RequestRows(Database):
             return connection.execute(delete(runs).where(runs.c.run == run)).rowcount > 0
 
     def add_upload(self, upload: Upload) -> None:
+        """Note an upload; those of long ago are forgotten by this."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(uploads).where(uploads.c.started < upload.started - _KEPT_SECONDS))
         self._insert(uploads, upload)
 
     def set_upload(self, upload: str, now: Wall, **values: object) -> None:
@@ -170,6 +175,9 @@ class RequestRows(Database):
             return connection.execute(change).rowcount
 
     def add_command(self, command: SentCommand) -> None:
+        """Note a command; those of long ago are forgotten by this, and stay in the audit log."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(commands).where(commands.c.expires < command.issued - _KEPT_SECONDS))
         self._insert(commands, command)
 
     def sent_command(self, command: str) -> SentCommand | None:
