@@ -25,7 +25,6 @@ from tidegauge.collector.tables import BundleState
 SIZE, OTHERS = 50, 50
 State = Annotated[BundleState | Literal[""], QueryParameter(name="state")]
 Ended = Annotated[Literal["", "0", "1", "3"], QueryParameter(name="result")]
-Number = Annotated[PageNumber, QueryParameter(name="page")]
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -39,7 +38,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 @get("/bundles", sync_to_thread=True)
 def bundles_page(
-    site: TheSite, device: Text = "", bundle_state: State = "", result: Ended = "", number: Number = 1
+    site: TheSite, device: Text = "", bundle_state: State = "", result: Ended = "", number: PageNumber = 1
 ) -> Template:
     """Bundles that match, newest first, a page at a time."""
     asked = Asked(device, bundle_state, result, number)
@@ -56,7 +55,7 @@ async def bundles_events(
     device: Text = "",
     bundle_state: State = "",
     result: Ended = "",
-    number: Number = 1,
+    number: PageNumber = 1,
 ) -> Stream:
     """The versions of the list."""
     return await live.stream(request, partial(listed, site, Asked(device, bundle_state, result, number)))

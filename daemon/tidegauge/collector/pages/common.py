@@ -17,7 +17,7 @@ from tidegauge.collector.site import Site
 TheSite = NamedDependency[SkipValidation[Site]]
 AnyRequest = Request[Any, Any, Any]
 Text = Annotated[str, QueryParameter(max_length=200)]
-PageNumber = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
+PageNumber = Annotated[int, QueryParameter(name="page", ge=1, le=1_000_000)]
 
 #: What a page says, by name, before it is put into words.
 Shown = dict[str, Any]

@@ -49,7 +49,7 @@ def fleet(
     alarmed: Flag = False,
     order: Order = "alarms",
     descending: Flag = True,
-    number: Annotated[PageNumber, QueryParameter(name="page")] = 1,
+    number: PageNumber = 1,
 ) -> Template:
     """Devices that match, sorted, a page at a time; what is wrong comes first."""
     asked = Asked(search, device_state, model, program, alarmed, order, descending, number)
@@ -68,7 +68,7 @@ async def fleet_events(
     alarmed: Flag = False,
     order: Order = "alarms",
     descending: Flag = True,
-    number: Annotated[PageNumber, QueryParameter(name="page")] = 1,
+    number: PageNumber = 1,
 ) -> Stream:
     """The versions of the page."""
     asked = Asked(search, device_state, model, program, alarmed, order, descending, number)

@@ -61,20 +61,21 @@
     },
   };
 
-  for (const form of document.querySelectorAll("form[data-kind]")) {
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      const [button, status] = [form.querySelector("button[type=submit]"), form.querySelector(".status")];
-      button.disabled = true;
-      status.className = "status";
-      try {
-        status.textContent = await kinds[form.dataset.kind](form, status);
-      } catch (error) {
-        status.className = "status bad-text";
-        status.textContent = error.message;
-      } finally {
-        button.disabled = false;
-      }
-    });
-  }
+  // For the whole document: a live page puts forms in anew.
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.kind) return;
+    event.preventDefault();
+    const [button, status] = [form.querySelector("button[type=submit]"), form.querySelector(".status")];
+    button.disabled = true;
+    status.className = "status";
+    try {
+      status.textContent = await kinds[form.dataset.kind](form, status);
+    } catch (error) {
+      status.className = "status bad-text";
+      status.textContent = error.message;
+    } finally {
+      button.disabled = false;
+    }
+  });
 }

@@ -26,8 +26,13 @@
     if (!selection.isCollapsed && part.contains(selection.anchorNode)) return false; // somebody copies from it
     const focused = part.contains(document.activeElement) ? address(document.activeElement) : "";
     const open = [...part.querySelectorAll("details")].map((item) => item.open);
+    const written = [...part.querySelectorAll("input[id], select[id]")].map((field) => [field.id, field.value]);
     part.replaceChildren(...fresh.childNodes);
     part.querySelectorAll("details").forEach((item, index) => { item.open = Boolean(open[index]); });
+    for (const [id, value] of written) {
+      const field = document.getElementById(id);
+      if (field && value) field.value = value;
+    }
     if (focused) part.querySelector(focused)?.focus({ preventScroll: true });
     window.tide.times(part);
     return true;
