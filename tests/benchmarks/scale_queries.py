@@ -78,8 +78,8 @@ def _statements(devices: int, hours: int, bundles: int, content: str, detail: st
         SELECT 'cam-' || lpad(d::text, 6, '0'), 'history', 'h-' || h, {now} - 3600.0 * h, {now} - 3600.0 * h,
         '{content}' FROM generate_series(1, {devices}) d, generate_series(1, {hours}) h"""
     yield f"""INSERT INTO bundles (device, bundle, manifest_sha256, received, created, virtual, model, detector,
-        verdict, symptoms, message, loss, state, reason, exit_code, sentence, culprit, culprit_cause, coverage, seconds, report,
-        sdk, artifacts) SELECT 'cam-' || lpad(d::text, 6, '0'), 'bundle-' || b,
+        verdict, symptoms, message, loss, state, reason, exit_code, sentence, culprit, culprit_cause, coverage, seconds,
+        report, sdk, artifacts) SELECT 'cam-' || lpad(d::text, 6, '0'), 'bundle-' || b,
         md5(d || '-' || b) || md5(b || '+' || d),
         {now} - 86400.0 * b - d, {now} - 86400.0 * b - d, true, 'model-' || d % 5, 'loss', 'accelerator', '[]',
         'A message.', 0.4, 'compared', '', CASE WHEN b % 3 = 0 THEN 1 ELSE 0 END, 'A sentence.',

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     false,
+    text,
     true,
 )
 
@@ -136,7 +137,18 @@ bundles = Table(
     Index("bundles_by_time", "received"),
     Index("bundles_by_state", "state"),
     Index("bundles_by_manifest", "manifest_sha256"),
-    Index("bundles_by_finding", "model", "artifacts", "culprit"),
+    Index(
+        "bundles_by_finding",
+        "model",
+        "artifacts",
+        "sdk",
+        "culprit",
+        "culprit_cause",
+        "device",
+        "received",
+        postgresql_where=text("culprit != ''"),
+        sqlite_where=text("culprit != ''"),
+    ),
 )
 
 #: Which bundle needs which blob; the number of rows of a blob is its reference count.
@@ -164,6 +176,8 @@ alarms = Table(
     Column("message", Text, nullable=False),
     Column("wall", Float, nullable=False),
     Column("received", Float, nullable=False),
+    Index("alarms_active", "device", postgresql_where=text("active"), sqlite_where=text("active")),
+    Index("alarms_by_time", "received"),
 )
 
 #: What boards have recorded: an hour of history, or a bundle that was given up; `content` as it came.
