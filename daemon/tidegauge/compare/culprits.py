@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegauge.compare.bias_moved import find_moved
 from tidegauge.compare.causes import Cause, Evidence, evidence, find_cause, find_clipping
 from tidegauge.compare.effect import measure_effect, output_steps
 from tidegauge.compare.layers import STATED, Evaluation, Layer
@@ -42,6 +43,8 @@ MANY = 16
 ONES, ONES_CHANNEL, FEW = 0.15, 0.3, 64
 #: How many regions of one run a scheme of weights must explain before it is taken for the compile's.
 _CONFIRMS = 2
+#: Tensors that say nothing of what was fed.
+_FLAT = ("non_finite", "all_zero", "constant")
 #: More culprits than this are ranked by their excess alone: each effect costs two runs of the network below.
 MOST_EFFECTS = 48
 
@@ -87,6 +90,10 @@ def find(
 ) -> tuple[list[Suspect], list[Suspect]]:
     """Culprits, worst effect first, and the faulty regions that recover. `before`: the frame before this one."""
     faulty = [layer for layer in work.layers if _faulty(work, layer, excess[id(layer)])]
+    moved, unsure = find_moved(work, faulty)
+    for layer in faulty:
+        layer.bias_moved, layer.bias_unsure = moved.get(id(layer)), id(layer) in unsure
+    faulty = [layer for layer in faulty if layer.bias_moved is None and not layer.bias_unsure]
     faulty.sort(key=lambda layer: -(excess[id(layer)] or np.inf))
     steps = output_steps(work, product_step)
     suspects = []
@@ -195,10 +202,12 @@ def _suspect(
         raise ValueError(f"{layer.tensor.name} has no encoding")
     fitting = np.clip(local, *layer.encoding.value_range)
     case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
-    named: Cause | None = None
+    found = find_cause(case)
     if layer.match.how == "input":
         named = find_preprocessing(case, local.reshape(case.device.shape).astype(np.float32, copy=False))
-    found = find_stale(work, layer, case, before, named or find_cause(case))
+        if named is not None and found.name not in _FLAT and (named.explained or 0.0) >= (found.explained or 0.0):
+            found = named
+    found = find_stale(work, layer, case, before, found)
     if layer.match.how != "input" and found.name != "stale_frame":
         found = find_operator(work, layer, case, found)
     return Suspect(layer, found, effect, case, excess)
@@ -232,6 +241,11 @@ def verdicts(
             spoiled[layer.twin] = layer.tensor.name
         elif id(layer) in harmless:
             found[id(layer)] = ("recovers", f"wrong by itself ({times}), but nothing of it reaches the output")
+        elif layer.bias_moved is not None:
+            words = f"right by itself, but for biases that calibration moved by up to {layer.bias_moved:.2g} steps"
+            found[id(layer)] = ("healthy", words)
+        elif layer.bias_unsure:
+            found[id(layer)] = ("undecided", _UNSURE)
         elif value is None or (value > limit(layer) and _blind(work, layer)):
             found[id(layer)] = ("undecided", layer.reason or _why_undecided(work, layer))
         elif source is not None:
@@ -276,6 +290,10 @@ def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
     )
 
 
+_UNSURE = (
+    "calibration moved biases in this compile, and with so few values a channel nothing tells that from a fault; "
+    "compile with advanced_options:quant_params_proto_path"
+)
 _WORDS = {
     "gain": "multiplies its values",
     "offset": "shifts its values",

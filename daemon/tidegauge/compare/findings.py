@@ -33,6 +33,7 @@ def find_findings(
         *_diffuse(culprits, outputs),
         *_unusable(work),
         *_layouts(work),
+        *_biases(work),
         *_rounding(work),
         *_scales(work),
         *_model(work),
@@ -134,6 +135,21 @@ def _rounding(work: Evaluation) -> Iterator[Finding]:
         listed = ", ".join(layers[:5]) + (", …" if len(layers) > 5 else "")
         text = f"{len(layers)} layers round otherwise than predicted: codes off by one in {listed}."
         yield Finding("off_by_one", "note", text)
+
+
+def _biases(work: Evaluation) -> Iterator[Finding]:
+    """Biases that calibration moved and no table tells: such a layer is as the compile wanted it."""
+    layers = [
+        f"{layer.tensor.name} ({layer.bias_moved:.2g} steps)" for layer in work.layers if layer.bias_moved is not None
+    ]
+    if layers:
+        listed = ", ".join(layers[:5]) + (", …" if len(layers) > 5 else "")
+        text = (
+            f"Biases of {len(layers)} layers were moved by calibration (accuracy_level 1): {listed}. With them the "
+            "layers are right, and nearer to the float run's means than without. No table tells them: compile with "
+            "advanced_options:quant_params_proto_path to have them compared in full."
+        )
+        yield Finding("biases_moved", "note", text)
 
 
 def _scales(work: Evaluation) -> Iterator[Finding]:

@@ -30,7 +30,8 @@ class Layer:
     """A device tensor on its way through the comparison.
 
     `weighted`: its region has weights; `follows`: most of its codes are those that the chosen weights give, at most
-    shifted together.
+    shifted together. `bias_moved`: by how many steps calibration moved its channels, where nothing else is wrong;
+    `bias_unsure`: that may be so, and can't be told.
     """
 
     tensor: DeviceTensor
@@ -60,6 +61,8 @@ class Layer:
     scheme: Mapping[str, Array] | None = None
     weighted: bool = False
     follows: bool = False
+    bias_moved: float | None = None
+    bias_unsure: bool = False
     profiles: Profiles | None = None
     histogram: Histogram | None = None
     low_share: float | None = None

@@ -183,7 +183,11 @@ def _scaled(case: Evidence, order: _Order, inside: NDArray[np.bool_]) -> Iterato
     fitted = order.values * gains[:, None, None].astype(np.float32) + offsets[:, None, None].astype(np.float32)
     gain = float(gains.mean())
     explained = _explained(case, order, fitted)
-    if float(np.abs(gains / gain - 1).max()) < _SAME and float(np.abs(offsets).max()) < _nothing(case):
+    offset = float(offsets.mean())
+    if float(np.abs(gains - 1).max()) < _SAME and float(np.ptp(offsets)) < _nothing(case):
+        text = f"{lead}the values are those recorded plus {offset:.4g}"
+        yield 1, Cause(order.name or "offset", explained, text, offset)
+    elif float(np.abs(gains / gain - 1).max()) < _SAME and float(np.abs(offsets).max()) < _nothing(case):
         yield 1, Cause(order.name or "gain", explained, f"{lead}the values are those recorded times {gain:.4g}", gain)
     else:
         yield 2, Cause(order.name or "normalisation", explained, lead + _normalised(gains, offsets))
