@@ -9,6 +9,8 @@ BLOBS = "blobs/sha256"
 
 #: A manifest is kilobytes; a thousand traces with per-code counts are about 3 MB.
 MAX_MANIFEST = 16 << 20
+#: Quotation marks and commas in a manifest. Four thousand traces with per-code counts have 300,000 and 1.2 million.
+MAX_QUOTES, MAX_ITEMS = 400_000, 1_500_000
 #: zstd window that a reader grants, bytes.
 MAX_WINDOW = 8 << 20
 

@@ -35,6 +35,7 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
         raise BundleError(
             f"the manifest of {where} is larger than {layout.MAX_MANIFEST} bytes", "it is not a bundle of ours"
         )
+    _check_amount(data, where)
     try:
         version = msgspec.json.decode(data, type=_Version).schema
         if version != SCHEMA:
@@ -108,6 +109,12 @@ def _decompress(stored: bytes, blob: Blob) -> bytes:
         return decompressor.decompress(stored, max_output_size=limit, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise BundleError(f"blob {blob.sha256} is not one zstd frame within its limits", str(error)) from error
+
+
+def _check_amount(data: bytes, where: str) -> None:
+    """Before memory is taken: a short name or number costs many times its own bytes once it is read."""
+    if data.count(b'"') > layout.MAX_QUOTES or data.count(b",") > layout.MAX_ITEMS:
+        raise BundleError(f"the manifest of {where} has more members than a bundle can need", "it is no bundle of ours")
 
 
 def _check_blobs(manifest: Manifest, where: str) -> None:
