@@ -101,7 +101,7 @@ def serving(folder: Path, database: str, s3: S3, broker: int) -> Iterator[Proces
     """A replica for pages only: it neither takes in nor compares."""
     folder.mkdir()
     more = (
-        f'roles = ["compare"]\n[database]\nurl = "{database}"\n[blobs]\nbucket = "{s3.bucket()}"\n'
+        f'roles = []\n[database]\nurl = "{database}"\n[blobs]\nbucket = "{s3.bucket()}"\n'
         f'endpoint = "{s3.endpoint}"\nregion = "us-east-1"\n'
     )
     process = Process(folder, broker, more, s3.environment)

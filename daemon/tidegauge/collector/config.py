@@ -84,6 +84,8 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Days after which a bundle's blobs and report go, by how its comparison ended: with a culprit, fine, uncertain
     (coverage too low), failed or incomplete. `max_bytes` of all blobs: then the fine ones go first, oldest first.
+    `history_days`: after which a board's hours of history go, and what it told of bundles that it gave up.
+    `alarm_days`: after which a message of an alarm that is over goes.
     `orphan_hours`: a blob that nothing needs is kept so long, since its bundle may be on the way.
     """
 
@@ -92,6 +94,8 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uncertain_days: Days = 0.0
     failed_days: Days = 0.0
     max_bytes: Count = 0
+    history_days: Days = 0.0
+    alarm_days: Days = 0.0
     orphan_hours: Annotated[float, Meta(ge=1)] = 24.0
 
 
@@ -219,7 +223,8 @@ class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file. Paths are absolute after `load`; `compile_library` "" means that there is none.
 
-    `roles`: what this process does besides serving pages, API and metrics: takes bundles in, runs comparisons.
+    `roles`: what this process does besides serving pages, API and metrics: takes bundles in, runs comparisons;
+    none of them: a replica for pages only.
     """
 
     data: Annotated[str, Meta(min_length=1)]
@@ -239,7 +244,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: WorkersConfig = WorkersConfig()
     pull: PullConfig = PullConfig()
     retention: RetentionConfig = RetentionConfig()
-    roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("ingest", "compare")
+    roles: tuple[Role, ...] = ("ingest", "compare")
 
     @property
     def data_folder(self) -> Path:

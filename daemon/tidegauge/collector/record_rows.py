@@ -1,4 +1,4 @@
-"""Records of boards in the database: hours of history, and what was given up unsent."""
+"""Records of boards in the database: hours of history, and what was given up unsent; and how old ones go."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import and_, exists, select
+from sqlalchemy import and_, delete, exists, select, tuple_
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import Database, upsert
-from tidegauge.collector.tables import bundles, records
+from tidegauge.collector.tables import alarms, bundles, records
 from tidegauge.spool.records import HistoryRecord, Record, Tombstone
 
 Kind = Literal["history", "tombstone"]
@@ -49,6 +49,20 @@ class RecordRows(Database):
         return self._rows(
             select(records).where(where).order_by(records.c.at, records.c.record).limit(limit), StoredRecord
         )
+
+    def forget_records(self, before: Wall, limit: int) -> int:
+        """Delete records that came before a time, `limit` at most. Returns their number."""
+        old = select(records.c.device, records.c.kind, records.c.record).where(records.c.received < before).limit(limit)
+        key = tuple_(records.c.device, records.c.kind, records.c.record)
+        with self._engine.begin() as connection:
+            return connection.execute(delete(records).where(key.in_(old))).rowcount
+
+    def forget_alarms(self, before: Wall, limit: int) -> int:
+        """Delete alarms that are over and came before a time, `limit` at most. Returns their number."""
+        where = and_(~alarms.c.active, alarms.c.received < before)
+        old = select(alarms.c.device, alarms.c.alarm).where(where).limit(limit)
+        with self._engine.begin() as connection:
+            return connection.execute(delete(alarms).where(tuple_(alarms.c.device, alarms.c.alarm).in_(old))).rowcount
 
     def given_up(self, device: str, limit: int = 1000) -> list[StoredRecord]:
         """What the board could not keep until it was sent, newest first; a bundle that came all the same is none."""

@@ -18,8 +18,8 @@ from tidegauge.collector.store import Store
 
 _log = logging.getLogger(__name__)
 _DAY, _HOUR = 86400.0, 3600.0
-#: Blobs given up in one transaction.
-_BATCH = 500
+#: Blobs given up in one transaction, and rows deleted in one.
+_BATCH, _ROWS = 500, 5000
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -67,7 +67,19 @@ def apply(store: Store, destroy: Callable[[str], None], config: RetentionConfig,
     before = Wall(now - config.orphan_hours * _HOUR)
     while store.condemn(before, now, _BATCH) == _BATCH:
         pass
+    forget_rows(store, config, now)
     return len(given), store.execute(destroy)
+
+
+def forget_rows(store: Store, config: RetentionConfig, now: Wall) -> tuple[int, int]:
+    """Delete history and alarms that are older than the rules say, little by little. Returns the numbers of both."""
+    found = []
+    for days, forget in ((config.history_days, store.forget_records), (config.alarm_days, store.forget_alarms)):
+        count = 0
+        while days and (gone := forget(Wall(now - days * _DAY), _ROWS)):
+            count += gone
+        found.append(count)
+    return found[0], found[1]
 
 
 def due(store: Store, config: RetentionConfig, now: Wall) -> list[Given]:

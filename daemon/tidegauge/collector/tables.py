@@ -191,6 +191,7 @@ records = Table(
     Column("received", Float, nullable=False),
     Column("content", JSON, nullable=False),
     Index("records_by_time", "device", "kind", "at"),
+    Index("records_by_arrival", "received"),
 )
 
 #: Blobs out of use, between the decision to delete their bytes and the deed: see `blob_rows`.

@@ -78,3 +78,9 @@ def test_mistakes_name_file_key_and_cure(tmp_path: Path, text: str, expected: st
     with pytest.raises(TidegaugeError) as caught:
         load(path)
     assert str(path) in str(caught.value) and re.search(expected, str(caught.value))
+
+
+def test_a_replica_for_pages_only_has_no_role(tmp_path: Path) -> None:
+    path = tmp_path / "collector.toml"
+    path.write_text('data = "d"\nroles = []\n[link]\n[database]\nurl = "postgresql://x/y"\n[blobs]\nbucket = "b"\n')
+    assert load(path).roles == ()

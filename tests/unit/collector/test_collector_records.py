@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 from random import Random
 
+import pytest
+
 from tidegauge.clocks import Stamp, Wall
+from tidegauge.collector import retention
+from tidegauge.collector.config import RetentionConfig
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.link.commands import chunk_topic, parse
 from tidegauge.link.record_lane import RECORDS
 from tidegauge.link.sender import Done, Outgoing, Refused, Sender
 from tidegauge.link.transfer import FileRef, Publish, SendChunk, SenderLimits
+from tidegauge.link.wire import AlarmChange
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.records import HistoryRecord, Record, Tombstone, encode_line
 
@@ -101,3 +106,21 @@ def test_a_tombstone_of_a_bundle_that_arrived_is_void(shelf: Shelf, bundle_maker
     send(shelf, lines(lost("bundle-0007"), lost("bundle-0008")))
     shelf.store.add_bundle(made.manifest, made.head_id, Wall(1.0))
     assert [row.record for row in shelf.store.given_up(DEVICE)] == ["bundle-0008"]
+
+
+def test_old_rows_go_and_what_is_new_or_active_stays(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_ROWS", 2)  # several transactions
+    store, day = shelf.store, 86400.0
+    store.add_records(DEVICE, [hour(number) for number in range(5)], Wall(1 * day))
+    store.add_records(DEVICE, [hour(number) for number in range(5, 8)], Wall(90 * day))
+    for number, (at, active) in enumerate(((1, False), (1, True), (90, False))):
+        change = AlarmChange(f"alarm-{number}", active, "loss", "accelerator", (), "It drifts.", 0.0, "boot", 0.0)
+        store.set_alarm(DEVICE, change, Wall(at * day))
+    now = Wall(100 * day)
+    assert retention.forget_rows(store, RetentionConfig(), now) == (0, 0)
+    assert retention.forget_rows(store, RetentionConfig(history_days=30), now) == (5, 0)
+    assert [row.record for row in store.history(DEVICE)] == ["h-5", "h-6", "h-7"]
+    assert retention.forget_rows(store, RetentionConfig(alarm_days=30), now) == (0, 1)
+    assert [alarm.device for alarm in store.active_alarms()] == [DEVICE]
+    assert retention.apply(store, shelf.blobs.delete, RetentionConfig(history_days=5), now) == (0, 0)
+    assert store.history(DEVICE) == []

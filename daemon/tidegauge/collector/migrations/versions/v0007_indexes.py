@@ -1,4 +1,4 @@
-"""Findings from their own index alone; alarms that are active, and the newest ones, without a look at all."""
+"""Findings from their own index alone; active and newest alarms, and old records, without a look at all."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ def upgrade() -> None:
         sqlite_where=named,
     )
     op.create_index("alarms_active", "alarms", ["device"], postgresql_where=active, sqlite_where=active)
+    op.create_index("records_by_arrival", "records", ["received"])
     op.create_index("alarms_by_time", "alarms", ["received"])
