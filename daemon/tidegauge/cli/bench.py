@@ -56,3 +56,14 @@ def _soak(minutes: float, json_file: Path | None, tables: Path | None) -> None:
     from tidegauge.evaluation import soak  # starts the virtual board: heavy
 
     finish(soak.evaluate(minutes, progress), json_file, tables)
+
+
+@command.command("tap")
+@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
+@click.option("--markdown", "tables", type=_FILE, help="Write the tables here.")
+@click.option("--quick", is_flag=True, help="A tenth of the frames.")
+def _tap(json_file: Path | None, tables: Path | None, quick: bool) -> None:
+    """What handing frames over costs an application that runs the model itself."""
+    from tidegauge.evaluation import tap_cost  # loads the worker: heavy
+
+    finish(tap_cost.evaluate(quick, progress), json_file, tables)

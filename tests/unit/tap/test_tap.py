@@ -1,0 +1,268 @@
+"""The tap between an application (in Python and in C) and the worker's side of it, over a real socket and memory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegauge.pipeline.preprocess import input_tensor
+from tidegauge.profile import Preprocess
+from tidegauge.tap import Tap, wire
+from tidegauge.tap.application import Application, ApplicationGone, NoAnswer
+from tidegauge.tap.picture import picture
+from tidegauge.tap.wire import Kind, Session, Tensor
+from tidegauge.tap.worker import listen
+
+SHAPE = (1, 3, 2, 2)
+SPEC = ("input", SHAPE, "float32"), ("output", SHAPE, "float32")
+HERE = Path(__file__).parent
+HEADERS = Path(wire.__file__).parent
+PATIENCE = 60.0
+
+
+class Loop:
+    """An application that adds one, in a thread; `log` is what its callbacks were asked for."""
+
+    def __init__(self, path: Path, **callbacks: Any) -> None:
+        self.log: list[str] = []
+        self.tap = Tap(str(path), "loop", **callbacks)
+        self.tap.opened([SPEC[0]], [SPEC[1]], runtime="none", provider="CPU", virtual=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        number = np.float32(0)
+        while not self._ended.is_set():
+            number += np.float32(1)
+            tensor = np.full(SHAPE, number, np.float32)
+            self.tap.frame([tensor], [tensor + 1], 0.002)
+            time.sleep(0.002)
+
+    def __enter__(self) -> Loop:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.tap.disconnect()
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with listen(tmp_path / "tap") as sock:
+        sock.settimeout(PATIENCE)
+        yield sock
+
+
+def attached(listener: socket.socket) -> Application:
+    application = Application(listener.accept()[0])
+    deadline = time.monotonic() + PATIENCE
+    while application.shared is None and time.monotonic() < deadline:
+        application.receive()
+    assert application.shared is not None
+    return application
+
+
+def exchange(application: Application) -> None:
+    """What any application must do: hand over pairs that belong together, run tensors, pause and come again."""
+    assert application.shared is not None
+    assert application.shared.session.virtual
+    for _ in range(3):
+        taken = application.take(PATIENCE)
+        assert taken is not None
+        assert np.array_equal(taken.inputs["input"] + 1, taken.outputs[0])
+        assert taken.seconds == 0.002
+        assert abs(taken.captured + 0.002 - time.monotonic()) < PATIENCE
+    frames, dropped, seconds = application.counted()
+    assert frames >= 3
+    assert dropped == 0
+    assert seconds == pytest.approx(0.002 * frames)
+    application.run_seconds = PATIENCE
+    asked = np.arange(12, dtype=np.float32).reshape(SHAPE)
+    assert np.array_equal(application.run({"input": asked})["output"], asked + 1)
+    assert application.pause(PATIENCE, PATIENCE)
+    assert application.shared is None
+    assert application.take(0.0) is None
+    application.send(Kind.OPEN)
+    deadline = time.monotonic() + PATIENCE
+    while application.shared is None and time.monotonic() < deadline:
+        application.receive()
+    assert application.take(PATIENCE) is not None
+
+
+def test_frames_runs_and_a_pause(listener: socket.socket, tmp_path: Path) -> None:
+    said: list[str] = []
+    callbacks = {
+        "run": lambda inputs: [np.asarray(inputs[0]) + 1],
+        "close": lambda: said.append("close"),
+        "open": lambda: said.append("open"),
+    }
+    with Loop(tmp_path / "tap", **callbacks):
+        application = attached(listener)
+        assert (application.runs, application.pauses) == (True, True)
+        exchange(application)
+        assert said == ["close", "open"]
+        application.close()
+
+
+def test_the_header_for_c_says_the_same(listener: socket.socket, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs gcc")
+    program = tmp_path / "loop"
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]
+    subprocess.run([compiler, *strict, "-I", HEADERS, "-o", program, HERE / "tap_loop.c"], check=True)
+    with subprocess.Popen([program, tmp_path / "tap"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            application = attached(listener)
+            assert application.name == "loop in C"
+            exchange(application)
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["closed\n", "opened\n"]
+            application.close()
+        finally:
+            process.kill()
+
+
+def test_an_application_without_callbacks_says_what_it_can_not(listener: socket.socket, tmp_path: Path) -> None:
+    with Loop(tmp_path / "tap"):
+        application = attached(listener)
+        assert (application.runs, application.pauses) == (False, False)
+        with pytest.raises(NoAnswer, match="runs no tensors"):
+            application.run({"input": np.zeros(SHAPE, np.float32)})
+        application.close()
+
+
+def test_another_tensor_than_was_said_is_dropped_and_counted(listener: socket.socket, tmp_path: Path) -> None:
+    tap = Tap(str(tmp_path / "tap"), "wrong")
+    tap.opened([SPEC[0]], [SPEC[1]])
+    application = attached(listener)
+    assert application.shared is not None
+    application.shared.words[wire.Word.WANTED] = 1
+    tap.frame([np.zeros((1, 3, 2, 3), np.float32)], [np.zeros(SHAPE, np.float32)], 0.001)
+    assert application.counted()[:2] == (1, 1)
+    tap.frame([np.zeros(SHAPE, np.float32)], [np.zeros(SHAPE, np.float32)[..., ::-1]], 0.001)  # not contiguous
+    assert application.receive() is not None
+    assert application.counted()[:2] == (1, 0)
+    tap.disconnect()
+    with pytest.raises(ApplicationGone):
+        application.receive()
+    application.close()
+
+
+def test_no_agent_costs_no_error_and_is_found_when_it_comes(tmp_path: Path) -> None:
+    tap = Tap(str(tmp_path / "tap"), "early")
+    assert not tap.before_opening(0.0)
+    tap.opened([SPEC[0]], [SPEC[1]])
+    tensor = np.zeros(SHAPE, np.float32)
+    tap.frame([tensor], [tensor], 0.001)
+    with listen(tmp_path / "tap") as listener:
+        listener.setblocking(False)
+        deadline = time.monotonic() + PATIENCE
+        application = None
+        while application is None and time.monotonic() < deadline:
+            tap.frame([tensor], [tensor], 0.001)
+            try:
+                application = Application(listener.accept()[0])
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert application is not None
+        while application.shared is None and time.monotonic() < deadline:
+            application.receive()
+        assert application.shared is not None
+        application.close()
+    tap.disconnect()
+
+
+def test_a_memory_that_can_shrink_is_refused(listener: socket.socket, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(str(tmp_path / "tap"))
+        application = Application(listener.accept()[0])
+        told = Session((Tensor("input", SHAPE, "float32"),), (Tensor("output", SHAPE, "float32"),), "", "", False)
+        sock.send(wire.hello("liar", 0))
+        fd = os.memfd_create("unsealed")
+        os.ftruncate(fd, 1 << 20)
+        socket.send_fds(sock, [wire.opened(told)], [fd])
+        os.close(fd)
+        application.receive()
+        with pytest.raises(ApplicationGone, match="not sealed"):
+            application.receive()
+        application.close()
+
+
+def test_the_tap_needs_the_standard_library_only() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import tidegauge.tap;"
+        " print([n for n in ('numpy', 'msgspec', 'asyncio') if n in sys.modules])"
+    )
+    root = str(HEADERS.parents[1])
+    done = subprocess.run([sys.executable, "-S", "-c", code, root], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30)
+TENSORS = st.builds(
+    Tensor,
+    NAMES,
+    st.lists(st.integers(1, 9), min_size=1, max_size=8).map(tuple),
+    st.sampled_from(sorted(wire.ELEMENT_NUMBERS)),
+)
+GROUPS = st.lists(TENSORS, min_size=1, max_size=4, unique_by=lambda tensor: tensor.name).map(tuple)
+
+
+@settings(max_examples=60)
+@given(inputs=GROUPS, outputs=GROUPS, virtual=st.booleans())
+def test_a_session_is_read_as_it_was_told(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], virtual: bool
+) -> None:
+    told = Session(inputs, outputs, "runtime", "provider", virtual)
+    places = wire.places(inputs, outputs)
+    if places.nbytes > wire.MAX_SLOT:
+        return
+    kind, _, _, _, payload = wire.head(wire.opened(told))
+    assert kind is Kind.OPENED
+    assert wire.read_opened(payload) == told
+    tensors = (*inputs, *outputs, *inputs)
+    ends = [
+        (at, at + t.nbytes) for at, t in zip((*places.inputs, *places.outputs, *places.asked), tensors, strict=True)
+    ]
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ends))
+    assert ends[-1][1] <= places.nbytes
+
+
+@settings(max_examples=200)
+@given(data=st.binary(max_size=600), begin=st.sampled_from((b"", wire.packet(Kind.OPENED), wire.packet(Kind.HELLO))))
+def test_bytes_from_elsewhere_are_read_or_refused(data: bytes, begin: bytes) -> None:
+    try:
+        kind, _, _, _, payload = wire.head(begin + data)
+        if kind is Kind.OPENED:
+            assert wire.places(*wire.read_opened(payload)[:2]).nbytes <= wire.MAX_SLOT
+        elif kind is Kind.HELLO:
+            wire.read_hello(payload)
+    except wire.WireError:
+        return
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("order", ["RGB", "BGR"])
+def test_a_picture_comes_back_from_its_tensor(layout: Any, order: Any) -> None:
+    given = np.random.default_rng(1).integers(0, 256, (24, 32, 3), np.uint8)
+    numbers = Preprocess(32, 24, (123.7, 116.3, 103.5), (0.017, 0.018, 0.0171), order, layout)
+    again = picture(input_tensor(given, numbers), numbers)
+    assert again is not None
+    assert np.array_equal(again, given)
