@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Known vulnerabilities of what the locks pin, by pip-audit: of PyPI's data base, and of OSV's where that has no answer.
+"""Known vulnerabilities of what the locks pin, by pip-audit: of PyPI's data base, and OSV's where that has no answer.
 
 Exit code 1 for a finding, 0 for none, and 0 where no data base can be reached, which is said.
 """
