@@ -159,7 +159,9 @@ class Runner:
             fed = feeds[name]
             coded = isinstance(fed, Coded)
             named[(_CODES if coded else _DEVICE) + name] = fed.codes if isinstance(fed, Coded) else fed
-        named |= {name: feeds[name] for name in self._part.reads_inputs}  # type: ignore[misc]
+        for name in self._part.reads_inputs:
+            given = feeds[name]
+            named[name] = given.codes if isinstance(given, Coded) else given
         floats = all(output.type == "tensor(float)" for output in self._session.get_outputs())
         if room is not None and floats and all(math.prod(shape) > 0 for shape in shapes):
             places = room.places(shapes)

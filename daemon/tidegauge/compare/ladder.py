@@ -110,6 +110,9 @@ def _seen(answer: Comparison | None, floats: bool = False) -> Seen | None:
         enough=answer.coverage.share >= answer.coverage.minimum,
         diffuse=any(f.kind == "accumulated_error" for f in answer.findings),
         outputs={output.name: output.metrics.sqnr_db for output in answer.outputs},
+        exact=tuple(
+            o.name for o in answer.outputs if o.metrics.count and o.metrics.max_error == 0 and not o.non_finite
+        ),
     )
 
 

@@ -40,11 +40,13 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Rung(msgspec.Struct, frozen=True):
-    """One rung that was climbed or is missing. `outputs`: SQNR against the float model in dB, by output."""
+    """One rung that was climbed or is missing. `outputs`: SQNR against the float model in dB, by output; None where it
+    is not defined, as for those in `exact`, which don't differ at all."""
 
     name: Literal["host_float", "host", "device"]
     source: str | None
     outputs: dict[str, float | None]
+    exact: tuple[str, ...] = ()
 
 
 class Rungs(msgspec.Struct, frozen=True):
@@ -71,6 +73,7 @@ class Seen(msgspec.Struct, frozen=True):
     enough: bool
     diffuse: bool
     outputs: dict[str, float | None]
+    exact: tuple[str, ...] = ()
 
 
 def decide(host_float: Seen | None, host: Seen | None, device: Seen | None, exact: ExactComparison | None) -> Rungs:
@@ -92,7 +95,9 @@ def decide(host_float: Seen | None, host: Seen | None, device: Seen | None, exac
         sentence=_sentence(steps),
         enters=tuple(step.stage for step in steps if step.state == "error"),
         steps=steps,
-        rungs=tuple(Rung(name, seen.source if seen else None, seen.outputs if seen else {}) for name, seen in sides),
+        rungs=tuple(
+            Rung(name, seen.source, seen.outputs, seen.exact) if seen else Rung(name, None, {}) for name, seen in sides
+        ),
     )
 
 

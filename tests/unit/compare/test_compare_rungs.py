@@ -137,6 +137,11 @@ def test_a_float_network_becomes_the_second_rung_wherever_it_is_given(board: Boa
     as_device = climb(board, pc32, host(board, tmp_path / "pc"))
     assert states(as_device)["import"] == "clean" and as_device.exact is None
     assert {f.kind for f in as_device.findings} >= {"float_network"}
+    alone = climb(board, pc32)
+    assert alone.cure is None, "an output without an error needs no cure"
+    assert alone.rungs is not None
+    (climbed,) = [rung for rung in alone.rungs.rungs if rung.source is not None]
+    assert set(climbed.exact) == {name for name, sqnr in climbed.outputs.items() if sqnr is None}
     with pytest.raises(TidegaugeError, match="both of a network compiled as float"):
         climb(board, device, pc32, pc32)
     with pytest.raises(TidegaugeError, match="not of a network compiled as float"):

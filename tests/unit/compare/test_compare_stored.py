@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
+import jsonschema_rs
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegauge.compare import Comparison, compare, from_json, merge_frames, rejudge, to_json
+from tidegauge.compare import (
+    Comparison,
+    compare,
+    compare_folders,
+    compare_releases,
+    exact_to_json,
+    from_json,
+    merge_frames,
+    open_side,
+    rejudge,
+    release_to_json,
+    to_json,
+)
 from tidegauge.compare.schema import SCHEMAS, schema
 from tidegauge.compare.statistics import Encoding, measure, metrics, noise_floor
 from tidegauge.compare.stored import merged, restore, store
@@ -154,3 +169,28 @@ def test_a_frame_of_another_compile_is_refused(board: Board, tmp_path: Path) -> 
 def test_the_published_schemas_are_those_of_the_types(name: str) -> None:
     published = Path(__file__).parents[3] / "docs" / "schemas" / name
     assert published.read_bytes() == schema(name), "renew them with: python -m tidegauge.compare.schema"
+
+
+def test_answers_are_valid_by_the_published_schemas(board: Board, tmp_path: Path) -> None:
+    """What a consumer reads: a culprit, several frames, bit by bit, and two releases."""
+    bad, good = board.trace([Fault(LAYER, "band")], name="bad"), board.trace(name="good")
+    frames = compare([bad, good], model=board.model, tempdir=board.artifacts)
+    with open_side(board.artifacts) as before, open_side(board.artifacts) as after:
+        release = compare_releases(before, after)
+    host = tmp_path / "pc"
+    host.mkdir()
+    for file in good.glob("C7x_1_*"):
+        shutil.copy(file, host / file.name.removeprefix("C7x_1_"))
+    answers = {
+        "comparison.schema.json": to_json(frames),
+        "exact.schema.json": exact_to_json(compare_folders(host, bad, board.artifacts)),
+        "release.schema.json": release_to_json(release),
+    }
+    assert answers.keys() == SCHEMAS.keys() and frames.culprits and frames.frames is not None
+    for name, data in answers.items():
+        published = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / name).read_bytes())
+        errors = list(jsonschema_rs.validator_for(published).iter_errors(json.loads(data)))
+        assert not errors, f"{name}: {errors[0].message}"
+        assert json.loads(data)["schema"] >= 1
+        broken = json.loads(data) | {"exit_code": 7}
+        assert not jsonschema_rs.validator_for(published).is_valid(broken)

@@ -30,7 +30,9 @@ def print_rungs(rungs: Rungs, console: Console) -> None:
 def _rung(rung: Rung) -> str:
     if rung.source is None:
         return f"{_NAMES[rung.name]}: missing"
-    told = ", ".join(f"{name} {decibels(value)}" for name, value in rung.outputs.items())
+    told = ", ".join(
+        f"{name} {'exact' if name in rung.exact else decibels(value)}" for name, value in rung.outputs.items()
+    )
     return f"{_NAMES[rung.name]}: {rung.source}" + (f" (output SQNR: {told})" if told else "")
 
 
