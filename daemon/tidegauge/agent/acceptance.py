@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from tidegauge.agent.candidates import Spans
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.contexts import split
 from tidegauge.agent.reference import InputReference, from_samples
@@ -45,6 +46,7 @@ class AcceptanceRun:
         self._journal = journal
         self._acceptance = Acceptance(self._rules)
         self._samples: list[Sample] = []
+        self._ranges = Spans()
         self._began, self._restored = now, 0
         self._belongs: Belongs | None = None
         self.failed = ""
@@ -71,7 +73,9 @@ class AcceptanceRun:
         return outcome
 
     def update(self, sample: Sample) -> Frozen | Rejected | None:
-        """One shadow sample of a healthy camera."""
+        """One shadow sample of a healthy camera. Of its ranges only what widens those before is kept: a network has
+        hundreds of tensors, and the union is what the golden set is measured by."""
+        sample = msgspec.structs.replace(sample, ranges=self._ranges.widened(sample.ranges))
         self._journal.add(sample)
         return self._take(sample)
 
@@ -102,6 +106,7 @@ class AcceptanceRun:
 
     def _take(self, sample: Sample) -> Frozen | Rejected | None:
         self._samples.append(sample)
+        self._ranges.widened(sample.ranges)
         outcome = self._acceptance.update(sample.loss, sample.nmse, sample.symptoms)
         if outcome is None:
             return None

@@ -64,6 +64,23 @@ def _spans(ranges: Iterable[Mapping[str, tuple[float, float]]]) -> dict[str, tup
     return found
 
 
+class Spans:
+    """Least and most of each tensor so far."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, float]] = {}
+
+    def widened(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Those of `ranges` that reach beyond what is known, which takes them in."""
+        found = {}
+        for name, (low, high) in ranges.items():
+            least, most = self._known.get(name, (np.inf, -np.inf))
+            if low < least or high > most:
+                found[name] = (low, high)
+                self._known[name] = (min(low, least), max(high, most))
+        return found
+
+
 def level(evidence: Evidence) -> float:
     """How bright an input is: the mean of its bytes' most significant parts is enough to choose by."""
     data = np.frombuffer(evidence.inputs[0], np.uint8)

@@ -66,6 +66,7 @@ class GoldenService:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._wanted = asyncio.Event()
         self._suspect: Evidence | None = None
+        shadow.wants_inner = lambda: store.state.accepted is None  # what the golden set is to cover
         bus.on(GoldenWanted, lambda _: self._wanted.set())
         bus.on(PipelineUp, lambda _: self._wanted.set())
 

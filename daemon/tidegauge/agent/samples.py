@@ -31,7 +31,8 @@ class Sample(msgspec.Struct, frozen=True):
 
     `settled`: the light was not changing. `features`: statistics of the input, and what the reference found in it
     (`count`, `confidence`), as far as its output tells. `look`: of the camera's frame. `ranges`:
-    least and most of inputs and of the reference's outputs, by tensor. `cpu_seconds`: what measuring it cost.
+    least and most of the reference's inputs, inner tensors and outputs, where they are beyond those of the samples
+    before. `cpu_seconds`: what measuring it cost, inner tensors apart.
     `errors`: NMSE and largest difference in steps of each output, None where undefined.
     """
 
@@ -65,7 +66,7 @@ def sample_of(evidence: Evidence, scene: Scene, profile: Profile) -> Sample:
         features,
         scene.look,
         measured.ranges,
-        measured.cpu_seconds,
+        measured.cpu_seconds - measured.inner_seconds,
         {each.output: (each.nmse, each.max_steps) for each in measured.errors},
     )
 

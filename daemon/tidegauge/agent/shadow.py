@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -105,6 +106,7 @@ class ShadowService:
         self._layout: SampleLayout | None = None
         self._attached = -1
         self._sample_id = 0
+        self.wants_inner: Callable[[], bool] = lambda: False
         self._forced = False
         self._forced_slots: set[int] = set()
         self.generation = 0
@@ -306,7 +308,8 @@ class ShadowService:
                 await worker.send(AttachSamples(generation, source.inputs, source.outputs, source.ring), ring.fd)
                 self._attached = generation
             self._sample_id += 1
-            await worker.send(MeasureSample(self._sample_id, job.slot, generation, job.frame_id, job.golden))
+            inner = self.wants_inner()
+            await worker.send(MeasureSample(self._sample_id, job.slot, generation, job.frame_id, job.golden, inner))
             answer, _ = await worker.receive(self._config.measure_timeout)
         except WorkerEnded as error:
             self._fail(job, str(error))

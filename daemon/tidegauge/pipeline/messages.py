@@ -236,7 +236,8 @@ class AttachSamples(Message):
 class MeasureSample(Message):
     """Run the reference on the input in `slot`, write its outputs into the slot, and measure the loss.
 
-    `golden` ≥ 0: the slot holds a golden run of that index; the reference digest then matters too.
+    `golden` ≥ 0: the slot holds a golden run of that index; the reference digest then matters too. `inner`: tell the
+    ranges of the reference's inner tensors as well, at about the cost of a second reference run.
     """
 
     sample_id: int
@@ -244,6 +245,7 @@ class MeasureSample(Message):
     generation: int
     frame_id: int
     golden: int = -1
+    inner: bool = False
 
 
 class TensorErrors(msgspec.Struct, frozen=True):
@@ -283,7 +285,8 @@ class LossMeasured(Message):
 
     `features`: statistics of the input (`detectors.sight.input_features`). `summary`: the reference's decoded result.
     `empty`: neither side found an object, so that the loss of 0 says little. `ranges`: least and most finite value of
-    each input and of each of the reference's outputs, by name.
+    each input and of each of the reference's outputs, by name, and of its inner tensors where they were asked for:
+    `inner_seconds` of `cpu_seconds` went into them.
     """
 
     sample_id: int
@@ -300,6 +303,7 @@ class LossMeasured(Message):
     summary: dict[str, float] = {}
     empty: bool = False
     ranges: dict[str, tuple[float, float]] = {}
+    inner_seconds: float = 0.0
 
 
 class SampleFailed(Message):

@@ -43,7 +43,9 @@ from tidegauge.pipeline.process import (
 )
 from tidegauge.pipeline.ring import Ring, SlotError
 from tidegauge.profile import Profile
+from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.runtimes.factory import libraries, open_reference
+from tidegauge.runtimes.inner_ranges import InnerRanges, open_inner
 from tidegauge.runtimes.session import Array, Session
 from tidegauge.tensors import TensorSpec
 
@@ -90,6 +92,8 @@ class ShadowWorker:
         self._layout: SampleLayout | None = None
         self._generation = -1
         self._previous: tuple[Array, Array] | None = None  # the reference's and the device's last answer
+        self._inner: InnerRanges | None = None
+        self._inner_refused = False
 
     def attach(self, command: AttachSamples, fd: int | None) -> None:
         """Map a pipeline worker's sample ring, in place of the one before."""
@@ -128,6 +132,9 @@ class ShadowWorker:
         for region in layout.reference:
             np.copyto(samples.array(command.slot, region), reference[region.spec.name], casting="no")
         loss, errors, found = self._compare(device, reference)
+        before = time.process_time()
+        inner = self._inner_ranges(inputs, wanted=command.inner)
+        inner_seconds = time.process_time() - before
         return LossMeasured(
             sample_id=command.sample_id,
             slot=command.slot,
@@ -141,9 +148,25 @@ class ShadowWorker:
             features=self._features(next(iter(inputs.values()))),
             summary=outputs_summary(self._profile.output, reference),
             empty=both_empty(self._profile.output, device, reference),
-            ranges=ranges(inputs) | ranges(reference),
+            ranges=inner | ranges(inputs) | ranges(reference),
+            inner_seconds=inner_seconds,
             cpu_seconds=time.process_time() - started,
         )
+
+    def _inner_ranges(self, inputs: dict[str, Array], *, wanted: bool) -> dict[str, tuple[float, float]]:
+        """Its session lives as long as it is asked for. None where it can't be opened, which is said once."""
+        if not wanted:
+            self._inner = None
+        if not wanted or self._inner_refused:
+            return {}
+        try:
+            if self._inner is None:
+                self._inner = open_inner(self._profile)
+            return self._inner.ranges(inputs)
+        except RuntimeFault as error:
+            print(f"ranges of inner tensors are not known: {error}", file=sys.stderr)
+            self._inner_refused = True
+            return {}
 
     def _compare(
         self, device: dict[str, Array], reference: dict[str, Array]

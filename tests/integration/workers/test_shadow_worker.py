@@ -49,8 +49,10 @@ class Shadow:
     def attach(self, generation: int, outputs: tuple[TensorSpec, ...], ring: Ring) -> None:
         self.worker.send(AttachSamples(generation, self.ready.inputs, outputs, ring.spec), ring.fd)
 
-    def measure(self, sample_id: int, slot: int, generation: int = 1, golden: int = -1) -> LossMeasured:
-        message = MeasureSample(sample_id, slot, generation, frame_id=100 + sample_id, golden=golden)
+    def measure(
+        self, sample_id: int, slot: int, generation: int = 1, golden: int = -1, inner: bool = False
+    ) -> LossMeasured:
+        message = MeasureSample(sample_id, slot, generation, frame_id=100 + sample_id, golden=golden, inner=inner)
         return self.worker.ask(message, LossMeasured)
 
 
@@ -102,6 +104,22 @@ def test_it_takes_the_lowest_class_with_every_thread_and_leaves_on_stop(shadow: 
     assert "not permitted" not in shadow.worker.log.read_text()
     shadow.worker.send(Stop())
     assert shadow.worker.ended() == 0
+
+
+def test_inner_tensors_are_told_where_they_are_asked_for_and_change_nothing_else(
+    shadow: Shadow, samples: Samples, tensors: list[Array], reference: Callable[[Array], Array]
+) -> None:
+    samples.put(0, tensors[0], reference(tensors[0]))
+    plain = shadow.measure(1, 0)
+    asked = shadow.measure(2, 0, inner=True)
+    assert set(plain.ranges) == {"input", "enhanced"}
+    assert set(asked.ranges) == {"input", "enhanced", "features_raw", "features", "logits"}
+    low, high = asked.ranges["features"]
+    assert low == 0 < high, "behind a ReLU"
+    assert {name: asked.ranges[name] for name in plain.ranges} == plain.ranges
+    assert asked.reference_digest == plain.reference_digest
+    assert 0 < asked.inner_seconds <= asked.cpu_seconds
+    assert set(shadow.measure(3, 0).ranges) == {"input", "enhanced"}
 
 
 def test_a_sample_is_measured_against_the_float_model(

@@ -193,3 +193,11 @@ class TestChoice:
         assert candidates.coverage(golden, seen) == {"y": 40 / 50}
         assert candidates.coverage(golden, [{"y": (3.0, 3.0)}]) == {"y": 1.0}
         assert candidates.coverage((), seen) == {}
+
+    def test_samples_keep_only_what_widens_the_ranges_before_and_lose_nothing_of_the_union(self) -> None:
+        golden = candidates.chosen(self.held(("first", 10), ("brightest", 40)), 3)
+        seen = [{"y": (-10.0, 20.0), "z": (0.0, 1.0)}, {"y": (0.0, 40.0)}, {"y": (5.0, 5.0), "z": (0.0, 1.0)}]
+        spans = candidates.Spans()
+        kept = [spans.widened(each) for each in seen]
+        assert kept == [seen[0], seen[1], {}]
+        assert candidates.coverage(golden, kept) == candidates.coverage(golden, seen)

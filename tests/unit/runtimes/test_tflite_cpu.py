@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tidegauge.profile import Profile
+from tidegauge.runtimes import inner_ranges
 from tidegauge.runtimes.errors import RuntimeFault
 from tidegauge.runtimes.factory import open_reference
+from tidegauge.runtimes.inner_ranges import open_inner
 
 
 @pytest.fixture
@@ -46,6 +48,25 @@ def test_a_face_detector_runs(detector: Profile) -> None:
     session.close()
     with pytest.raises(RuntimeFault, match="closed"):
         session.run({})
+
+
+def test_the_ranges_of_inner_tensors_are_known(detector: Profile) -> None:
+    picture = np.random.default_rng(3).random((1, 128, 128, 3), np.float32)
+    found = open_inner(detector).ranges({"input": picture})
+    assert len(found) > 50
+    for name, array in open_reference(detector).run({"input": picture}).items():
+        assert found[name] == pytest.approx((array.min(), array.max()), rel=1e-4, abs=1e-4)
+    assert all(low <= high for low, high in found.values())
+    other = open_inner(detector).ranges({"input": np.zeros_like(picture)})
+    assert sum(found[name] != other[name] for name in found) > 40
+
+
+def test_inner_tensors_that_would_take_the_boards_memory_are_left_alone(
+    detector: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner_ranges, "MOST_BYTES", 1000)
+    with pytest.raises(RuntimeFault, match="MiB together"):
+        open_inner(detector)
 
 
 def test_a_wrong_input_is_refused(detector: Profile) -> None:
