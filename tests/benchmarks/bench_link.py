@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -25,8 +26,10 @@ from tidegauge.cli.evaluate import show
 from tidegauge.evaluation.figures import Figure, Report
 
 sys.path.insert(0, str(Path(__file__).parent))
+from link_limits import first_seconds, on_the_wire, stopped_collector, wire_table
 from link_programs import Sent, Settings
 
+Value = TypeVar("Value")
 PROGRAMS = str(Path(__file__).with_name("link_programs.py"))
 MB = 1_000_000
 MIB = 1 << 20
@@ -168,7 +171,30 @@ def _spread(values: list[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-def measure(size: int, rounds: int, large: int) -> Report:
+def with_collector(settings: Settings, measured: Callable[[Settings], Coroutine[Any, Any, Value]]) -> Value:
+    """With a new and empty collector."""
+    shutil.rmtree(settings.folder, ignore_errors=True)
+    Path(settings.folder).mkdir()
+    with program("collector", settings):
+        return asyncio.run(measured(settings))
+
+
+def stopping(settings: Settings, broker: Mosquitto) -> list[Figure]:
+    shutil.rmtree(settings.folder, ignore_errors=True)
+    Path(settings.folder).mkdir()
+    broker.kill()
+    broker.start()  # its memory is what this makes it
+    with program("collector", settings) as collector:
+        return asyncio.run(stopped_collector(settings, broker.pid, collector.process.pid))
+
+
+def few_layers(settings: Settings) -> list[Figure]:
+    part = msgspec.structs.replace(settings, pull="suspicious")
+    whole = [with_collector(settings, lambda each, kind=kind: on_the_wire(each, kind)) for kind in (True, False)]  # type: ignore[misc]
+    return wire_table(whole[0], whole[1], with_collector(part, lambda each: on_the_wire(each, False)))
+
+
+def measure(size: int, rounds: int, large: int, slow: int, seconds: float) -> Report:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="tg-") as temporary:
         folder = Path(temporary)
@@ -212,6 +238,14 @@ def measure(size: int, rounds: int, large: int) -> Report:
                     f"{proxy.resets} of {proxy.connections} connections",
                 )
             )
+            print("a collector that stops", flush=True)
+            figures += stopping(without, plain)
+            print("few layers of many", flush=True)
+            figures += few_layers(without)
+            print("a slow link", flush=True)
+            figures += with_collector(
+                msgspec.structs.replace(without, bytes=slow, blobs=20), lambda each: first_seconds(each, seconds)
+            )
         finally:
             plain.kill()
             secure.kill()
@@ -222,10 +256,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=64, help="MiB of a bundle")
     parser.add_argument("--large", type=int, default=300, help="MiB of the large one")
+    parser.add_argument("--slow", type=int, default=100, help="MiB of the one over the slow link")
+    parser.add_argument("--seconds", type=float, default=60.0, help="that are looked at of it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    report = measure(options.size * MIB, options.rounds, options.large * MIB)
+    report = measure(options.size * MIB, options.rounds, options.large * MIB, options.slow * MIB, options.seconds)
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     show(Console(width=None if sys.stdout.isatty() else 140), report)

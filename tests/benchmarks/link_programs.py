@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import aiomqtt
 import msgspec
@@ -44,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
     window: int = 8
     ca: str = ""
     wait_for_done: bool = True
+    pull: Literal["all", "suspicious"] = "all"
 
     def link(self) -> LinkConfig:
         return LinkConfig(
@@ -128,7 +130,7 @@ async def publisher(settings: Settings) -> None:
 async def collector(settings: Settings) -> None:
     """The collector's own way from the broker to disk and database, without pages and comparisons."""
     from tidegauge.collector.blobs import BlobStore
-    from tidegauge.collector.config import LimitsConfig
+    from tidegauge.collector.config import LimitsConfig, PullConfig, PullRule
     from tidegauge.collector.connection import BrokerLink
     from tidegauge.collector.ingest import Ingest
     from tidegauge.collector.metrics import CollectorMetrics
@@ -143,7 +145,8 @@ async def collector(settings: Settings) -> None:
     me = Presence(store.collector(), "the-collector", "bench", store.made(), "serving")
     link = BrokerLink(settings.link(), me, metrics.connected)
     blobs, partials = BlobStore(folder / "blobs"), FolderPartials(folder / "partial")
-    ingest = Ingest(Shelf(store, blobs, partials, LimitsConfig(), metrics, lambda *_: None), link.publish)
+    pull = PullConfig((PullRule(settings.pull),))
+    ingest = Ingest(Shelf(store, blobs, partials, LimitsConfig(), metrics, lambda *_: None, pull=pull), link.publish)
     async with asyncio.TaskGroup() as group:
         group.create_task(ingest.run())
         group.create_task(link.run(ingest.put))

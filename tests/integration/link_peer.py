@@ -65,6 +65,11 @@ class Mosquitto:
             time.sleep(0.02)
         raise AssertionError("mosquitto did not open its port within 10 s")
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

@@ -9,12 +9,15 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from integration.link_peer import DEVICE, assert_whole, link, mosquitto, poll, put_bundle
+from integration.slow_link import SlowLink
 from integration.test_link import collecting, running
 from tidegauge.errors import TidegaugeError
 from tidegauge.link import mqtt
+from tidegauge.link.command_wire import answer_topic, command_topic
 from tidegauge.link.governor import Governor
 from tidegauge.link.uplink import Uplink
 from tidegauge.link.wire import AlarmChange
@@ -182,3 +185,30 @@ def test_an_account_in_memory_is_enough_for_a_link(tmp_path: Path) -> None:
     governor = Governor(link(1, mib_per_day=1), None)
     assert governor.spend(MIB)
     assert not governor.spend(1)
+
+
+@pytest.mark.slow
+def test_small_things_pass_a_bundle_on_a_slow_link(tmp_path: Path) -> None:
+    """1 Mbit/s: an alarm and the answer to a command arrive while most of the bundle is still on the board."""
+
+    async def test() -> None:
+        async with mosquitto(tmp_path) as broker, SlowLink(broker.port, 125_000.0).running() as slow:
+            config = link(broker.port, answer_timeout=5.0, publish_timeout=60.0, chunk_bytes=256 * 1024)
+            spool = Spool(tmp_path / "spool", LIMITS)
+            manifest = put_bundle(spool, "bundle-0001", (400_000, 400_000, 400_000))
+            uplink = Uplink(msgspec.structs.replace(config, port=slow.port), DEVICE, spool, 1)
+            uplink.on_command = uplink.publish_answer
+            async with collecting(config, spool) as collector, mqtt.connect(config, "operator") as operator:
+                await operator.subscribe(answer_topic(DEVICE))
+                async with running(uplink):
+                    await collector.until(lambda: collector.chunks >= 2)
+                    uplink.publish_alarm(alarm())
+                    await operator.publish(command_topic(DEVICE), b"order")
+                    _, answer = await anext(operator.messages())
+                    await collector.until(lambda: bool(collector.alarms))
+                    assert answer == b"order"
+                    assert collector.written < 1_100_000, "they waited for the bundle"
+                    await poll(lambda: not spool.pending(), 120)
+                assert_whole(collector, manifest)
+
+    run(test())
