@@ -21,7 +21,7 @@ from tidegauge.compare.model import Model
 from tidegauge.compare.oracle import examine, examine_floats
 from tidegauge.compare.range_use import range_use
 from tidegauge.compare.reference import GROUP_BYTES, Recorded, Reference
-from tidegauge.compare.statistics import Encoding, Sums, ends, mean_square, measure, metrics, noise_floor, planes
+from tidegauge.compare.statistics import Encoding, Sums, mean_square, measure, metrics, noise_floor, planes
 from tidegauge.compare.traces import DeviceTensor
 from tidegauge.compare.weights import (
     SCHEMES,
@@ -149,7 +149,7 @@ def _cumulative(work: Evaluation, layer: Layer, value: Array) -> None:
         return
     rms = math.sqrt(sums.f2 / sums.count) if sums.count else 0.0
     layer.cumulative = metrics(sums, encoding, noise_floor(encoding, rms))
-    layer.float_clipped = 0.0 if _fits(encoding, _float32(value)) else _clipping(encoding, _float32(value), 1.0)[0]
+    layer.float_clipped = 0.0 if _fits(encoding, sums) else _clipping(encoding, _float32(value), 1.0)[0]
     layer.range_use = range_use(encoding, codes, layer.float_clipped)
     _flatness(layer, codes, sums, encoding)
     if layer.cumulative.cosine is not None and layer.cumulative.cosine < _STRANGE:
@@ -304,8 +304,10 @@ def _judge(work: Evaluation, layer: Layer, value: Array, label: str, scheme: Map
         return False
     # What does not fit the code range is counted apart: a layer that computes right must not look wrong.
     value = _float32(value)
-    fits = _fits(layer.encoding, value)
-    sums = measure(work.codes(layer), value if fits else _fitting(layer.encoding, value), layer.encoding)
+    sums = measure(work.codes(layer), value, layer.encoding)
+    fits = _fits(layer.encoding, sums)
+    if not fits:
+        sums = measure(work.codes(layer), _fitting(layer.encoding, value), layer.encoding)
     if sums.reference_bad or sums.mse is None:
         return False
     if layer.local_sums is not None and not _better(layer, label, _scatter(sums), _scatter(layer.local_sums)):
@@ -336,13 +338,12 @@ def _sources(work: Evaluation, layer: Layer) -> list[str]:
     return [work.by_twin[name].tensor.source for name in layer.reads]
 
 
-def _fits(encoding: Encoding, value: Array) -> bool:
-    """Whether the code range holds every value; nearly always it does."""
+def _fits(encoding: Encoding, sums: Sums) -> bool:
+    """Whether the code range holds every value of the reference; nearly always it does."""
     if not encoding.integer:
         return True
     low, high = encoding.value_range
-    lowest, highest = ends(value)
-    return float(np.float32(low)) <= lowest and highest <= float(np.float32(high))
+    return float(np.float32(low)) <= sums.least and sums.most <= float(np.float32(high))
 
 
 def _fitting(encoding: Encoding, value: Array) -> Array:

@@ -1,0 +1,164 @@
+"""The compiled sweep of the statistics: made by Numba once for a processor, kept on disk, run without Numba.
+
+Importing Numba and compiling take seconds of processor time, more than most comparisons. So the object code that LLVM
+makes is kept, and later processes only link it, with llvmlite, which takes milliseconds. It is kept in the first of
+these folders that can be written: `$NUMBA_CACHE_DIR`, `$CACHE_DIRECTORY` (systemd's), `$XDG_CACHE_HOME/tidegauge`,
+`~/.cache/tidegauge`; where there is none, each process compiles for itself. Code that another user could have written
+is not run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.metadata
+import logging
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tidegauge.errors import TidegaugeError
+
+log = logging.getLogger(__name__)
+
+#: Types of device tensors that there is code for.
+DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
+#: Of the C function, after places for what Numba returns and raises (nothing): codes, reference,
+#: lines, width, whether f² is wanted by column, inverse scale, zero point, pivot, lowest and highest code, and the
+#: arrays `lines`, `columns`, `narrow`, `out` of `sweep`.
+ARGUMENTS = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3 + [ctypes.c_double] * 5 + [ctypes.c_void_p] * 4
+
+_MAGIC = b"tidegauge object 1\n"
+_lock = threading.Lock()
+_ready: dict[str, Callable[..., int]] = {}
+#: What owns the linked code.
+_engines: list[Any] = []
+
+
+def sweep(dtype: str) -> Callable[..., int]:
+    """The sweep for device tensors of one of `DTYPES`, called with pointers and numbers; other threads run meanwhile.
+
+    Raises `TidegaugeError` where Numba is missing.
+    """
+    with _lock:
+        if dtype not in _ready:
+            _ready[dtype] = _link(dtype)
+        return _ready[dtype]
+
+
+def _link(dtype: str) -> Callable[..., int]:
+    try:
+        llvm = import_module("llvmlite.binding")
+        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    except (ModuleNotFoundError, OSError) as error:
+        raise TidegaugeError(
+            f"the comparison needs Numba, which can't be imported ({error})", "install 'tidegauge[collector]'"
+        ) from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    source = (Path(__file__).parent / "sweep.py").read_bytes()
+    key = hashlib.sha256(source)
+    for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, dtype):
+        key.update(b"\0" + part.encode())
+    name = f"sweep-{dtype}-{key.hexdigest()[:32]}.o"
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, codemodel="jitdefault", jit=True
+    )
+    folder = cache_folder(os.environ)
+    code = read(folder / name) if folder is not None else None
+    if code is None:
+        code = _compile(llvm, machine, dtype)
+        if folder is not None:
+            keep(folder / name, code)
+    return _load(llvm, machine, code, dtype)
+
+
+def _compile(llvm: Any, machine: Any, dtype: str) -> bytes:
+    """Object code with one symbol, the type's name, that needs nothing of Numba at run time."""
+    log.info("compiling the statistics of %s tensors for this processor", dtype)
+    function = import_module("tidegauge.compare.sweep").entry(dtype)
+    module = llvm.parse_assembly(function.inspect_llvm())
+    inner = function.native_name.removeprefix("cfunc.")
+    # The function raises nothing. Once LLVM sees that, Numba's ways to hand on an exception are dead code.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_ipsccp_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    foreign = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    if foreign:
+        raise TidegaugeError(
+            f"Numba {importlib.metadata.version('numba')} compiles the statistics into code that needs {foreign[0]}",
+            "install the release of Numba in the lock file",
+        )
+    module.get_function(inner).name = _symbol(dtype)
+    return bytes(machine.emit_object(module))
+
+
+def _symbol(dtype: str) -> str:
+    return f"tidegauge_sweep_{dtype}"
+
+
+def _load(llvm: Any, machine: Any, code: bytes, dtype: str) -> Callable[..., int]:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address = engine.get_function_address(_symbol(dtype))
+    _engines.append(engine)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *ARGUMENTS)(address)
+
+
+# --- what is kept ------------------------------------------------------------------------------------------------
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """Where code is kept, made if need be; None where no folder can be written."""
+    names = [environment.get(name, "").split(":")[0] for name in ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY")]
+    places = [Path(name) for name in names if name]
+    if environment.get("XDG_CACHE_HOME"):
+        places.append(Path(environment["XDG_CACHE_HOME"]) / "tidegauge")
+    elif environment.get("HOME"):
+        places.append(Path(environment["HOME"]) / ".cache" / "tidegauge")
+    for place in places:
+        try:
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(place, os.W_OK | os.X_OK) and _trusted(place.stat()):
+            return place
+    return None
+
+
+def _trusted(status: os.stat_result) -> bool:
+    """Whether nobody but this user can have written it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def read(path: Path) -> bytes | None:
+    """The object code of a file; None where there is none, it is damaged, or another user could have written it."""
+    try:
+        with path.open("rb") as file:
+            if not _trusted(os.fstat(file.fileno())):
+                return None
+            content = file.read()
+    except OSError:
+        return None
+    head = len(_MAGIC) + hashlib.sha256().digest_size
+    code = content[head:]
+    return code if content[:head] == _MAGIC + hashlib.sha256(code).digest() else None
+
+
+def keep(path: Path, code: bytes) -> None:
+    """Write the file at once or not at all; a folder that is full costs only the next process its time."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+        Path(file.name).replace(path)
+    except OSError as error:
+        log.info("the compiled statistics are not kept in %s: %s", path.parent, error)
