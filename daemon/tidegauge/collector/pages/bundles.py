@@ -70,7 +70,9 @@ def bundle_page(site: TheSite, device: FromPath[str], bundle: FromPath[str]) -> 
     others = [each for each in site.store.find_bundles(BundleFilter(state="compared"), OTHERS) if each.report]
     others = [each for each in others if (each.device, each.bundle) != (device, bundle)]
     path = f"/live/bundles/{device}/{bundle}/events"
-    return page("bundle.html", seen, path, manifest=manifest, pictures=drawn, others=others)
+    for_all = site.access.config.pictures == "viewer"
+    more = {"manifest": manifest, "pictures": drawn, "others": others, "pictures_for_all": for_all}
+    return page("bundle.html", seen, path, **more)
 
 
 @get("/live/bundles/{device:str}/{bundle:str}/events")
