@@ -25,6 +25,7 @@ from tidegauge.collector.compare_process import CompareProcess
 from tidegauge.collector.comparisons import Comparisons, Workshop, adopt_reports
 from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.collector.connection import BrokerLink
+from tidegauge.collector.crowd import limited
 from tidegauge.collector.ingest import COMMAND_TOPICS, TOPICS, Ingest
 from tidegauge.collector.jobs import Jobs
 from tidegauge.collector.library import CompileLibrary
@@ -49,6 +50,8 @@ _log = logging.getLogger(__name__)
 
 #: A stop that takes longer is cut short: all that matters is on the disk already.
 _STOP_SECONDS = 4.5
+#: Requests under way at once, streams of open pages among them; connections may be four times as many.
+_AT_ONCE = 256
 #: Between two looks at what waits.
 _CHORE_SECONDS = 60.0
 _RETENTION_SECONDS = 600.0
@@ -232,11 +235,11 @@ class WebServer(uvicorn.Server):
         self._feeds: Feeds = app.state.feeds
         super().__init__(
             uvicorn.Config(
-                app,
+                limited(app, _AT_ONCE),
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=256,
+                limit_concurrency=4 * _AT_ONCE,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=2,
                 proxy_headers=False,  # else uvicorn would let whoever is on this computer say where it comes from

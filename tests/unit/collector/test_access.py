@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from tidegauge.collector import web
 from tidegauge.collector.access import Access
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import AccessConfig, ScrapeConfig
+from tidegauge.collector.crowd import limited
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.rate_limits import RateLimit
 from tidegauge.collector.roles import Ambiguous, Asked, Places, bearer, is_loopback, neighbourhood
@@ -279,6 +282,29 @@ def test_proxy_is_not_who_guesses(opened: Opened, own: Store) -> None:
 def test_no_path_leads_out(opened: Opened, path: str) -> None:
     answer = opened("127.0.0.1", True, "127.0.0.1").get(f"{BASE}/{path}")
     assert answer.status_code in (400, 404) and "import" not in answer.text
+
+
+def test_too_many_at_once_are_told_so_with_all_headers() -> None:
+    async def crowd() -> tuple[httpx.Response, httpx.Response, httpx.Response]:
+        entered, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            entered.set()
+            await go_on.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"served"})
+
+        transport = httpx.ASGITransport(limited(slow, 1))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://collector") as client:
+            first = asyncio.create_task(client.get("/"))
+            await entered.wait()
+            second = await client.get("/reports/a/b/report.html")
+            go_on.set()
+            return await first, second, await client.get("/")
+
+    served, refused, later = asyncio.run(crowd())
+    assert (served.status_code, refused.status_code, later.status_code) == (200, 503, 200)
+    assert refused.headers["content-security-policy"] and refused.headers["retry-after"] == "5"
 
 
 # --- pure ------------------------------------------------------------------------------------------------------------
