@@ -89,6 +89,9 @@ def compare(
         cure = "give the model and the tempDir of this compile"
         if any(layer.status == "duplicate" for layer in work.layers):
             cure = "keep the traces of one run in the folder"
+        strange = next((f.sentence for f in source.findings if f.kind == "unknown_subgraph"), None)
+        if strange is not None and not any(layer.tensor.file for layer in work.layers):
+            why, cure = strange.removesuffix("."), "give the tempDir of the compile that these traces are of"
         raise TidegaugeError(f"no traced tensor can be compared ({why})", cure)
     ordered = sorted(work.by_twin, key=lambda name: model.producer.get(name, -1))
     total = len(ordered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 from pathlib import Path
@@ -12,10 +13,12 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from rich.console import Console
 
 from tidegauge.compare import Comparison, LayerResult, compare
 from tidegauge.compare.compiled import Buffer, Subgraph, read_tempdir
 from tidegauge.compare.layout import arrange, told_otherwise
+from tidegauge.compare.report import print_comparison, render_html
 from tidegauge.compare.traces import DeviceTensor, device_tensors
 from tidegauge.tidl.trace_names import TraceName, format_name
 from tidegauge.virtualboard.faults import Fault
@@ -211,6 +214,9 @@ def test_an_estimate_is_said_wherever_it_is_used(board: Board, tmp_path: Path) -
     answer = compare(board.trace([Fault(LAYER, "band")]), model=board.model, tempdir=artifacts)
     assert named(answer, LAYER).scale_source == "estimate" and answer.culprits[0].layer == LAYER
     assert "is an estimate" in answer.culprits[0].sentence and "estimated_scales" in kinds(answer)
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_comparison(answer, console)
+    assert f"{LAYER} (scale estimated)" in console.export_text() and f"{LAYER} (scale estimated)" in render_html(answer)
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

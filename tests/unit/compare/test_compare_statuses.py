@@ -110,6 +110,14 @@ def test_traces_of_a_sub_graph_that_the_compile_does_not_know(board: Board) -> N
     assert answer.exit_code == 0
 
 
+def test_traces_of_an_unknown_sub_graph_alone_are_said_to_be_that(board: Board) -> None:
+    folder = board.trace(name="elsewhere")
+    for file in list(folder.glob("*tidl_trace*")):
+        file.rename(file.with_name(file.name.replace("subgraph_0", "75")))
+    with pytest.raises(TidegaugeError, match="is of the sub-graph 75; the tempDir knows only subgraph_0"):
+        board.compare_folder(folder)
+
+
 def test_an_input_of_the_wrong_size_is_unusable(board: Board) -> None:
     folder = board.trace()
     np.save(folder / "input.npy", np.zeros((1, 3, 8, 8), np.float32))

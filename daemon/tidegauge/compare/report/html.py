@@ -297,7 +297,8 @@ def _row(layer: LayerResult) -> str:
     return (
         f'<tr data-verdict="{layer.verdict}" data-row="{layer.index}"'
         f"{' class=faulty' if layer.verdict == 'faulty' else ''}>"
-        f'<td class="n">{layer.index}</td><td class="name mono">{escape(layer.name or layer.file)}</td>'
+        f'<td class="n">{layer.index}</td>'
+        f'<td class="name mono">{escape((layer.name or layer.file) + words.estimated(layer))}</td>'
         f"<td>{escape(' + '.join(layer.operators)) or '–'}</td>"
         f'<td><span class="tag t-{layer.verdict}">{escape(words.verdict(layer))}</span></td>'
         f"{_cell(layer.excess, number(layer.excess))}{_cell(local, words.quality(layer.local))}"

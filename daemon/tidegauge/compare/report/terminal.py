@@ -59,7 +59,7 @@ def _table(comparison: Comparison) -> Table:
     for layer in comparison.layers:
         local, run = layer.local, layer.cumulative
         table.add_row(
-            Text(layer.name or layer.file),
+            Text((layer.name or layer.file) + words.estimated(layer)),
             Text(words.verdict(layer), style=_STYLES[layer.verdict]),
             number(layer.excess),
             words.quality(local),

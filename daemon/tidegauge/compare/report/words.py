@@ -87,6 +87,11 @@ def percent(value: float | None) -> str:
     return "0 %" if value == 0 else f"{value * 100:.2g} %" if value < 0.995 else f"{value * 100:.0f} %"
 
 
+def estimated(layer: LayerResult) -> str:
+    """A mark for a layer whose numbers rest on an estimated scale; empty for all others."""
+    return " (scale estimated)" if layer.scale_source == "estimate" else ""
+
+
 def verdict(layer: LayerResult) -> str:
     """The verdict, with the status where it is not plain."""
     status = STATUSES[layer.status]
