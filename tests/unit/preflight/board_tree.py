@@ -17,6 +17,7 @@ from tidegauge.tidl.io_descriptor import IoDescriptor, IoInput, IoOutput, pack
 
 BOARDS = Path(__file__).parent / "boards"
 CAMERAS = Path(__file__).parents[3] / "agent_config" / "cameras"
+FIRMWARE = "lib/firmware/am62a-c71_0-fw"
 DIMS = (1, 1, 1, 3, 8, 16)
 
 
@@ -44,6 +45,8 @@ def descriptor() -> bytes:
 
 def make_board(root: Path, *overlays: Path) -> None:
     shutil.copytree(BOARDS / "healthy", root, symlinks=True)
+    # The board's own link is absolute; one in the repository would keep installers from unpacking a source release.
+    (root / FIRMWARE).symlink_to("/lib/firmware/vision_apps_eaik/vx_app_rtos_linux_c7x_1.out")
     for overlay in overlays:
         shutil.copytree(overlay / "root", root, symlinks=True, dirs_exist_ok=True)
     for folder in ("tmp", "var/lib/tidegauge"):
