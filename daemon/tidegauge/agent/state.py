@@ -32,7 +32,7 @@ class Golden(msgspec.Struct, frozen=True):
 
     `steady`: the device gave the same bits each time it was asked at acceptance; None where it was not asked. `low`,
     `high`: losses against the reference that it then had. `role`: what it was chosen for; `ranges`: least and most of
-    its inputs and of the reference's inner tensors and outputs, by tensor. `hiding`: what was done to the picture in it.
+    its inputs and of the reference's inner tensors and outputs, by tensor. `hiding`: what was done to its picture.
     """
 
     index: int
