@@ -7,6 +7,7 @@ whole large table would show.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 import urllib.error
@@ -21,14 +22,18 @@ import msgspec
 import psycopg
 
 from integration.collector_peer import Process
+from integration.collector_peer import bundle as bundle_of
 from integration.database_servers import S3, Cluster
 from tidegauge.clocks import Stamp
+from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.store import Store
 from tidegauge.evaluation.figures import Figure
 from tidegauge.spool.records import HistoryRecord, Sums
 
 PAGE_GOAL = 300.0
 REPEATS = 5
+#: The bundle whose page is asked for.
+SHOWN = ("cam-000777", "bundle-3")
 #: Tables of which no page may read every row.
 LARGE = ("records", "bundles", "bundle_blobs", "alarms", "devices")
 #: Reading the fleet's own list means all of its devices; of these it may.
@@ -52,8 +57,8 @@ _HOUR = HistoryRecord(
 _DETAIL = {"loss": 0.01, "evidence.loss": 0.5, "limit.loss": 13.17, "observations.loss": 900.0}
 
 
-def fill(database: str, devices: int, hours: int, bundles: int) -> float:
-    """Seconds that it took. `hours` and `bundles` of each device."""
+def fill(database: str, devices: int, hours: int, bundles: int) -> tuple[float, dict[str, int]]:
+    """Seconds that it took, and the rows by table. `hours` and `bundles` of each device."""
     Store(database).close()  # makes the tables
     began = time.monotonic()
     content = msgspec.json.encode(_HOUR).decode()
@@ -62,10 +67,11 @@ def fill(database: str, devices: int, hours: int, bundles: int) -> float:
         for statement in _statements(devices, hours, bundles, content, detail):
             connection.execute(statement.encode())
         connection.execute(b"ANALYZE")
+        seconds, rows = time.monotonic() - began, counts(database)
         name = connection.info.dbname
         for setting in ("session_preload_libraries = 'auto_explain'", "auto_explain.log_min_duration = 0"):
             connection.execute(f"ALTER DATABASE {name} SET {setting}".encode())
-    return time.monotonic() - began
+    return seconds, rows
 
 
 def _statements(devices: int, hours: int, bundles: int, content: str, detail: str) -> Iterator[str]:
@@ -96,12 +102,23 @@ def _statements(devices: int, hours: int, bundles: int, content: str, detail: st
         FROM generate_series(1, {devices}) d, generate_series(1, 5) a"""
 
 
+def _keep_manifest(path: Path, database: str, blobs: BlobStore) -> None:
+    """The one bundle whose page is asked for has a manifest, the others are rows only."""
+    head, _ = bundle_of(*SHOWN, 1000)
+    digest = hashlib.sha256(head).hexdigest()
+    path.write_bytes(head)
+    blobs.put(digest, path)
+    with psycopg.connect(database) as connection:
+        query = b"UPDATE bundles SET manifest_sha256 = %s WHERE device = %s AND bundle = %s"
+        connection.execute(query, (digest, *SHOWN))
+
+
 @contextmanager
-def serving(folder: Path, database: str, s3: S3, broker: int) -> Iterator[Process]:
+def serving(folder: Path, database: str, s3: S3, bucket: str, broker: int) -> Iterator[Process]:
     """A replica for pages only: it neither takes in nor compares."""
     folder.mkdir()
     more = (
-        f'roles = []\n[database]\nurl = "{database}"\n[blobs]\nbucket = "{s3.bucket()}"\n'
+        f'roles = []\n[database]\nurl = "{database}"\n[blobs]\nbucket = "{bucket}"\n'
         f'endpoint = "{s3.endpoint}"\nregion = "us-east-1"\n'
     )
     process = Process(folder, broker, more, s3.environment)
@@ -114,7 +131,7 @@ def serving(folder: Path, database: str, s3: S3, broker: int) -> Iterator[Proces
 
 def paths(collector: Process) -> list[str]:
     """Each page and the API's lists, of a board in the middle."""
-    device, bundle = "cam-000777", "bundle-3"
+    device, bundle = SHOWN
     finding = collector.get("api/v1/findings")[0]["id"]
     return [
         "",
@@ -187,8 +204,9 @@ def run(
 ) -> list[Figure]:
     """`size`: devices, hours of each, bundles of each."""
     database = cluster.database()
-    seconds = fill(database, *size)
-    rows = counts(database)
+    seconds, rows = fill(database, *size)
     say(f"{sum(rows.values()):,} rows made in {seconds:.0f} s")
-    with serving(folder, database, s3, broker) as collector:
+    bucket = s3.bucket()
+    _keep_manifest(folder.with_name("manifest.json"), database, BlobStore(s3.store(bucket)))
+    with serving(folder, database, s3, bucket, broker) as collector:
         return measure(collector, cluster, rows)

@@ -113,6 +113,7 @@ def build(site: Site) -> Litestar:
             TidegaugeError: _own_error,
             OSError: _storage_error,
             SQLAlchemyError: _storage_error,
+            HTTP_500_INTERNAL_SERVER_ERROR: _unexpected,
         },
         logging_config=None,
     )
@@ -148,7 +149,14 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
 
 
 def _own_error(request: Request[Any, Any, Any], error: TidegaugeError) -> Response[Any]:
+    _log.error("%s %s: %s", request.method, request.scope["path"], error)
     return _error(request, HTTP_500_INTERNAL_SERVER_ERROR, str(error))
+
+
+def _unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """A mistake in this program: whoever reads the log must see where."""
+    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return _error(request, HTTP_500_INTERNAL_SERVER_ERROR, "the collector made a mistake: its log says where")
 
 
 def _storage_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:

@@ -200,3 +200,17 @@ def test_findings_library_and_processes_are_told(
     assert get(client, "api/v1/library").json() == []
     shelf.store.beat("collector-1", "host", "2")
     assert get(client, "api/v1/executors").json()[0]["host"] == "host"
+
+
+def test_a_mistake_of_the_program_is_in_its_log_and_not_in_the_answer(
+    client: TestClient[Any], shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise LookupError("a secret detail")
+
+    monkeypatch.setattr(type(shelf.store), "findings", broken)
+    answer = get(client, "api/v1/findings")
+    assert answer.status_code == 500 and "secret" not in answer.text
+    assert "default-src" in answer.headers["content-security-policy"]
+    (record,) = [each for each in caplog.records if each.name == "tidegauge.collector.web"]
+    assert record.exc_info is not None and "a secret detail" in str(record.exc_info[1])
