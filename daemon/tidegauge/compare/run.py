@@ -98,6 +98,10 @@ def compare(
     for done in evaluate(work, source.subgraphs):
         if progress is not None:
             progress(done, total, ordered[min(done, total) - 1])
+    for (
+        layer
+    ) in work.layers:  # the other outputs of a layer with several are no hidden part of it where they are traced
+        layer.hidden = tuple(name for name in layer.hidden if name not in work.by_twin)
     outputs = _device_outputs(work, source.outputs)
     tolerate(work, baseline)
     excess = naming.judge(work)

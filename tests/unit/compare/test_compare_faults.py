@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import helper
 
+from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.faults import INSIDE, KINDS, Fault, eligible_layers
-from unit.compare.lab import MODELS, OPTIONS, Board, build, picture
+from tidegauge.virtualboard.options import CompileOptions
+from unit.compare.lab import MODELS, OPTIONS, Board, Net, build, picture
 
 CAUSES = {
     "gain": {"gain"},
@@ -108,3 +112,19 @@ def test_an_input_multiplied_by_255_twice_blames_the_input(tmp_path: Path) -> No
     finding = next(f for f in answer.findings if f.kind == "input_range")
     assert "255" in finding.sentence
     assert "pre-processing" in answer.culprits[0].advice[0].why
+
+
+@pytest.mark.parametrize("layer", ["part0", "part1"])
+def test_each_output_of_a_layer_with_several_is_judged_by_itself(layer: str, tmp_path: Path) -> None:
+    net, shape = Net(5), (1, 3, 48, 64)
+    stem = net.conv("input", 3, 12, "stem")
+    net.nodes.append(helper.make_node("Split", [stem, net.const(np.array([4, 8]))], ["part0", "part1"], axis=1))
+    net.add("Add", [net.conv("part0", 4, 8, "right"), "part1"], "out")
+    model = net.save(tmp_path / "net.onnx", shape, "out", (1, 8, 48, 64))
+    frames = [{"input": picture(shape, seed)} for seed in range(4)]
+    compile_model(model, tmp_path / "artifacts", frames, CompileOptions(calibration_frames=4))
+    board = Board(model, tmp_path / "artifacts", tmp_path, shape)
+    answer = board.compare([Fault(layer, "gain", 1.5)])
+    assert [c.layer for c in answer.culprits] == [layer] and answer.culprits[0].cause == "gain"
+    assert {x.name for x in answer.layers if x.verdict == "undecided"} == set() and answer.exit_code == 1
+    assert board.compare().exit_code == 0
