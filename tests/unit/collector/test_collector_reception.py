@@ -295,3 +295,48 @@ def test_bundle_is_complete_before_its_board_may_delete_it(
     assert send(Desk(shelf), made) == [Done("b")]
     row = shelf.store.bundle(DEVICE, "bundle-0001")
     assert row is not None and row.state == "complete" and completed == [(DEVICE, "bundle-0001")]
+
+
+def test_two_devices_with_the_same_file_at_once_keep_apart(shelf: Shelf) -> None:
+    """One of them sends other bytes under the name: the other's file is stored, whole, and the liar's is not."""
+    data = Random(8).randbytes(8192)
+    name = hashlib.sha256(data).hexdigest()
+    honest, liar = Reception(DEVICE, name, shelf), Reception("cam-2", name, shelf)
+
+    def say(to: Reception, topic: str, payload: bytes = b"") -> list[FileResponse]:
+        return to.handle(topic, parse(topic).command, payload, 0.0)
+
+    for each in (honest, liar):
+        say(each, init_topic(each.device, name), encode(Init("x", len(data), name, {"kind": "blob"})))
+    for offset in (0, 4096):
+        piece = data[offset : offset + 4096]
+        wrong = bytes(4096)
+        for each, sent in ((liar, wrong), (honest, piece)):
+            digest = hashlib.sha256(sent).hexdigest()
+            (answer,) = say(each, chunk_topic(each.device, name, offset, digest), sent)
+            assert answer.acked == ((0, offset + 4096),)
+    (answer,) = say(liar, fin_topic("cam-2", name, len(data)))
+    assert (answer.reason_description, answer.missing) == ("file_hash", ((0, len(data)),))
+    (answer,) = say(honest, fin_topic(DEVICE, name, len(data)))
+    assert answer.stored and shelf.blobs.get(name, len(data)) == data
+
+
+def test_bytes_written_over_others_count_in_the_hash(shelf: Shelf) -> None:
+    """Chunks of another size after a resend, out of order, one across others: what is on the disk is what is hashed."""
+    data = Random(9).randbytes(20_000)
+    name = hashlib.sha256(data).hexdigest()
+    for order in (
+        ((0, 8000), (12_000, 20_000), (8000, 12_000)),
+        ((0, 8000), (6000, 20_000)),
+        ((9000, 20_000), (0, 9000)),
+    ):
+        for start, stop in order:
+            shelf.partials.write(DEVICE, name, start, data[start:stop])
+        with shelf.partials.whole(DEVICE, name, len(data)) as path:
+            assert path is not None and path.read_bytes() == data
+        shelf.partials.discard(DEVICE, name)
+    shelf.partials.write(DEVICE, name, 0, bytes(8000))
+    shelf.partials.write(DEVICE, name, 6000, data[6000:])
+    with shelf.partials.whole(DEVICE, name, len(data)) as path:
+        assert path is None
+    shelf.partials.discard(DEVICE, name)
