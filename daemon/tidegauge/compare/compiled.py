@@ -135,7 +135,7 @@ def _subgraph(folder: Path, name: str, log: tuple[TensorInfo, ...], single: bool
         drawn = drawn or _parse(path, svg.parse) or ()
         picture = picture or _parse(path, tensor_table.from_svg) or ()
     proto_layers = _proto(folder) if single else ()
-    proto = tensor_table.from_quant_proto(proto_layers[1]) if proto_layers else ()
+    proto = tensor_table.from_quant_layers(proto_layers[0]) if proto_layers else ()
     io = _io(folder, name)
     found = Subgraph(name=name, table=tensor_table.merge(picture, proto, log, io, rows))
     for row in rows:

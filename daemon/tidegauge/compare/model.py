@@ -50,6 +50,7 @@ class Model:
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     input_types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     producer: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, list[int]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     nhwc: dict[str, tuple[int, ...]] = field(default_factory=dict)
     codes: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -58,8 +59,12 @@ class Model:
         self.index()
 
     def index(self) -> None:
-        """Rebuild the map from a tensor to the node that writes it."""
+        """Rebuild the maps from a tensor to the node that writes it, and to those that read it."""
         self.producer = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
+        self.readers = {}
+        for i, node in enumerate(self.nodes):
+            for name in dict.fromkeys(node.input):
+                self.readers.setdefault(name, []).append(i)
 
     @property
     def tensors(self) -> list[str]:

@@ -66,11 +66,11 @@ def weight_inputs(model: Model, nodes: Sequence[int]) -> dict[str, int | None]:
 
 def bias_of(model: Model, weight: str) -> tuple[str, str] | None:
     """What the one node with these weights reads, and its bias; None where either is shared or missing."""
-    users = [node for node in model.nodes if weight in node.input]
+    users = [model.nodes[i] for i in model.readers.get(weight, ())]
     if len(users) != 1 or users[0].op_type not in ("Conv", "ConvTranspose", "Gemm") or len(users[0].input) < 3:
         return None
     bias = users[0].input[2]
-    if bias not in model.weights or sum(bias in node.input for node in model.nodes) != 1:
+    if bias not in model.weights or len(model.readers[bias]) != 1:
         return None
     return users[0].input[0], bias
 

@@ -88,7 +88,12 @@ def _svg_infos(layer: svg.SvgLayer) -> Iterable[TensorInfo]:
 
 def from_quant_proto(text: str) -> tuple[TensorInfo, ...]:
     """One row a layer that has outputs, by name, data id unknown; repeated names kept in order. Raises FormatError."""
-    return tuple(_proto_info(layer) for layer in quant_proto.parse(text) if layer.outputs)
+    return from_quant_layers(quant_proto.parse(text))
+
+
+def from_quant_layers(layers: Sequence[quant_proto.QuantLayer]) -> tuple[TensorInfo, ...]:
+    """The same of a proto that was read before."""
+    return tuple(_proto_info(layer) for layer in layers if layer.outputs)
 
 
 def _proto_info(layer: quant_proto.QuantLayer) -> TensorInfo:
