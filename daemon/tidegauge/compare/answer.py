@@ -58,7 +58,7 @@ def answer(
         tool=__version__,
         subject=source.subject,
         exit_code=code,
-        sentence=_sentence(coverage, named, recovered, results),
+        sentence=_sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess)),
         coverage=coverage,
         layers=tuple(
             _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], threshold)
@@ -216,8 +216,25 @@ def _untraced(work: Evaluation) -> list[Unmatched]:
     return found
 
 
+def _doubtful(work: Evaluation, verdicts: Mapping[int, tuple[Verdict, str]], excess: Mapping[int, float | None]) -> str:
+    """Layers that are off and can't be judged, in words: they must not pass for right ones."""
+    names = [
+        layer.tensor.name
+        for layer in work.layers
+        if verdicts[id(layer)][0] == "undecided" and (excess[id(layer)] or 0.0) > naming.limit(layer)
+    ]
+    if not names:
+        return ""
+    listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f"; but {listed} differ{'s' * (len(names) == 1)} and can't be judged"
+
+
 def _sentence(
-    coverage: Coverage, named: tuple[Culprit, ...], recovered: tuple[Culprit, ...], outputs: tuple[OutputResult, ...]
+    coverage: Coverage,
+    named: tuple[Culprit, ...],
+    recovered: tuple[Culprit, ...],
+    outputs: tuple[OutputResult, ...],
+    doubtful: str,
 ) -> str:
     thin = ""
     if coverage.share < coverage.minimum:
@@ -228,8 +245,10 @@ def _sentence(
             others, f" {others} more layers are wrong by themselves."
         )
         return thin + named[0].sentence + more
-    healthy = f"No layer is wrong by itself: all {coverage.compared} compared layers agree with the float model"
+    some = "the others of" if doubtful else "all"
+    healthy = f"No layer is known to be wrong by itself: {some}" if doubtful else f"No layer is wrong by itself: {some}"
+    healthy += f" {coverage.compared} compared layers agree with the float model"
     quality = [f"{o.name} {o.metrics.sqnr_db:.1f} dB" for o in outputs if o.metrics.sqnr_db is not None]
     told = f" (output SQNR: {', '.join(quality)})" if quality else ""
     ignored = f"; {len(recovered)} wrong by itself without effect on the output" if recovered else ""
-    return f"{thin}{healthy} to within their rounding{ignored}{told}."
+    return f"{thin}{healthy} to within their rounding{doubtful}{ignored}{told}."

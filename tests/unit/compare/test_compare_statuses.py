@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tidegauge.compare import Comparison, LayerResult
+from tidegauge.compare import Comparison, LayerResult, compare, open_source
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import Board, build
@@ -51,6 +51,19 @@ def test_a_missing_trace_is_counted_and_a_fault_behind_it_says_so(board: Board) 
     assert layer(answer, "/dec/c3/Relu_output_0").status == "missing"
     assert [c.layer for c in answer.culprits] == ["/dec/c4/Conv_output_0"]
     assert "/dec/c3/Relu_output_0" in answer.culprits[0].sentence
+
+
+def test_what_differs_and_cannot_be_judged_does_not_pass_for_right(board: Board) -> None:
+    """Neither trace nor scale of a layer is known: the fault may be there or behind it, and the verdict says so."""
+    hidden, behind = "/dec/c3/Relu_output_0", "/dec/c4/Conv_output_0"
+    folder = board.trace([Fault(hidden, "gain", 2.0)])
+    board.trace_of(folder, hidden).unlink()
+    inputs = [str(folder / "input.npy")]
+    with open_source(folder, model=board.model, tempdir=board.artifacts, inputs=inputs) as source:
+        next(tensor for tensor in source.tensors if tensor.name == hidden).scale = None
+        answer = compare(source)
+    assert layer(answer, behind).verdict == "undecided" and answer.culprits == ()
+    assert f"but {behind} differs and can't be judged" in answer.sentence and "all 1" not in answer.sentence
 
 
 def test_a_trace_of_other_dims_is_a_shape_mismatch(board: Board) -> None:
