@@ -143,12 +143,13 @@ def test_a_broker_that_stands_still_is_no_connection(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_takeover_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+def test_a_takeover_is_named(tmp_path: Path, protocol: str) -> None:
     """Mosquitto 2.0 only hangs up: that it does so again and again, with nothing under way, tells."""
 
     async def test() -> None:
         async with mosquitto(tmp_path) as broker:
-            config = link(broker.port)
+            config = link(broker.port, protocol=protocol)
             uplink = Uplink(config, DEVICE, Spool(tmp_path / "spool", LIMITS), 1)
             async with running(uplink):
                 while not uplink.state.failures["taken_over"]:
@@ -159,6 +160,30 @@ def test_a_takeover_is_named(tmp_path: Path) -> None:
                             lambda before=before: not uplink.state.connected or uplink.state.connections > before
                         )
                 assert uplink.state.failures["lost"] == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.3])
+def test_a_takeover_that_the_broker_names_is_named_at_once(pause: float) -> None:
+    """MQTT 5, DISCONNECT with reason 0x8E: as brokers do that say why. This one can say nothing else."""
+
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1024)
+        writer.write(bytes.fromhex("2003000000"))  # CONNACK, success, no properties
+        await asyncio.sleep(pause)
+        writer.write(bytes.fromhex("e0028e00"))
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async def test() -> None:
+        server = await asyncio.start_server(broker, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(mqtt.TakenOver, match="another client"):
+                async with mqtt.connect(link(port, protocol="5"), DEVICE) as connection:
+                    await anext(connection.messages())
 
     run(test())
 

@@ -104,7 +104,7 @@ class Connection:
         self._client, self._config = client, config
         self._paho: Paho = client._client
         self._waiting: dict[int, asyncio.Future[int]] = {}
-        self._lost = False
+        self._lost = self._hung_up = False
         self._reason = 0
         self._paho.on_publish = self._on_publish
         for name, first in (("on_connect", self._on_connect), ("on_disconnect", self._on_disconnect)):
@@ -119,6 +119,7 @@ class Connection:
         self._on_answer()
 
     def _on_disconnect(self, *args: Any) -> None:
+        self._hung_up = True
         self._reason = self._reason or getattr(args[3], "value", 0)
 
     @property
@@ -322,6 +323,8 @@ async def _open(config: LinkConfig, client_id: str, will: Will | None, inbound_l
     try:
         await _enter(client, config)
         opened.entered = True
+        if opened.connection._hung_up:  # right behind its CONNACK, which the library forgets: it would wait for ever
+            raise opened.connection._ended()
         opened.connection._watch()
     except BaseException:
         await opened.close()
