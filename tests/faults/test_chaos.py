@@ -15,6 +15,7 @@ ROUNDS = 6
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the trial has bounds of its own, and says what stood still
 def test_all_that_was_promised_arrives_once_through_kills_of_all_three(tmp_path: Path) -> None:
     if mosquitto() is None:
         pytest.skip("needs the program mosquitto (Debian package mosquitto)")
