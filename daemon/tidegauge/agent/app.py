@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import logging
@@ -35,6 +36,7 @@ from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
 from tidegauge.agent.privacy import PrivatePairs
+from tidegauge.agent.ram_folder import own_files, read_only
 from tidegauge.agent.reload import Reload
 from tidegauge.agent.remote import RemoteCommands, device_key
 from tidegauge.agent.remote_log import RemoteLogServer
@@ -70,7 +72,14 @@ class Ready(msgspec.Struct, frozen=True):
 
 def lock(folder: Path) -> int:
     """A descriptor that owns the state folder as long as it is open. Raises TidegaugeError where another agent does."""
-    fd = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = folder / "agent.lock"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        # A disk that has become read-only must not end what still can be done: watch, tell, send what is there.
+        fd = os.open(path if path.exists() else folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -87,9 +96,12 @@ class Agent:
     def __init__(self, loaded: Loaded) -> None:
         config, profile = loaded.config, loaded.profile
         self._loaded = loaded
-        self._logs = loaded.state / "logs"
+        loaded.state.mkdir(parents=True, exist_ok=True)
+        own = own_files(loaded.state)
+        if own != loaded.state:
+            log.error("the disk of %s is read-only: nothing new outlives this run of the agent", loaded.state)
+        self._logs, self._work = own / "logs", own / "work"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._work = loaded.state / "work"
         self._lock = lock(loaded.state)
         self.store = StateStore(loaded.state)
         self.store.update(session=self.store.state.session + 1)
@@ -98,7 +110,7 @@ class Agent:
         self._phase = ""
         self.bus.on(PhaseChanged, self._on_phase)
         self.spool = Spool(loaded.state / "spool", config.spool)
-        socket = str(loaded.state / config.results.socket) if config.results.socket else ""
+        socket = str(own / config.results.socket) if config.results.socket else ""
         self._results_socket = socket
         self._watch = FileWatch(
             {loaded.path.parent, loaded.profile_path.parent, Path(profile.model).parent, Path(profile.artifacts)}
@@ -188,7 +200,7 @@ class Agent:
         )
         self.operator.settings = self.reload
         observer = self._observer(config, profile.name)
-        self.control = ControlServer(loaded.state, self.operator, observer)
+        self.control = ControlServer(own, self.operator, observer)
         self.capture.key = key = device_key(loaded.state)
         self.remote = RemoteCommands(
             config.device,
@@ -307,7 +319,8 @@ class Agent:
         finally:
             self._watch.stop()
             self.server.stop()
-            (self._loaded.state / "agent.json").unlink(missing_ok=True)
+            if not read_only(self._loaded.state):
+                (self._loaded.state / "agent.json").unlink(missing_ok=True)
 
     async def _run_board(self) -> None:
         """Everything that starts workers; first, what an agent that was killed has left."""

@@ -18,6 +18,7 @@ import msgspec
 
 from tidegauge.agent.commands import Operator
 from tidegauge.agent.control_messages import MAX_REQUEST, SOCKET, VERSION, Answer, AnyCommand, Request
+from tidegauge.agent.ram_folder import own_files
 from tidegauge.agent.status import Observer
 from tidegauge.errors import TidegaugeError
 from tidegauge.exitcodes import ExitCode
@@ -119,7 +120,7 @@ def ask(folder: Path, command: AnyCommand, timeout: float = 10.0) -> Answer:
     """
     request = msgspec.json.encode(Request(VERSION, command)) + b"\n"
     try:
-        data = _exchange(folder, request, timeout)
+        data = _exchange(own_files(folder), request, timeout)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         raise TidegaugeError(
             f"no agent runs with the state folder {folder}", "start it: `tidegauge agent run --config agent.toml`"

@@ -7,10 +7,6 @@ written before it can be hidden or encrypted, such as a traced run's files, lies
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import stat
 from pathlib import Path
 
 import msgspec
@@ -21,15 +17,14 @@ from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import Evidence
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.preconditions import Refused
+from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.bundles.manifest import Privacy
 from tidegauge.bundles.redaction import Hiding, hidden
-from tidegauge.errors import TidegaugeError
 from tidegauge.metrics import Refusal
 from tidegauge.profile import Profile
 
-SHM = Path("/dev/shm")
 #: One run on both sides, queueing included.
 SECONDS = 60.0
 
@@ -37,31 +32,6 @@ SECONDS = 60.0
 def golden_path(state: Path, sha256: str, side: str = "") -> Path:
     """Of a golden tensor's inputs, or of the accepted outputs of a `side`."""
     return state / "golden" / f"{sha256}{side and '.'}{side}.bin"
-
-
-class RamFolder:
-    """A folder in memory that only this user may enter, the same one for each agent with this state folder."""
-
-    def __init__(self, state: Path, base: Path = SHM) -> None:
-        self.path = base / f"tidegauge-{hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]}"
-
-    def ready(self) -> Path:
-        """Make it. Raises TidegaugeError where somebody else has, or where there is no memory to be had."""
-        try:
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            found = self.path.lstat()
-        except OSError as error:
-            raise TidegaugeError(
-                f"no folder in memory can be made at {self.path} ({error.strerror})",
-                "let this user write to /dev/shm: what is private must not be written to a disk",
-            ) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise TidegaugeError(f"{self.path} belongs to another user, or is open to others", "remove it")
-        return self.path
-
-    def clear(self) -> None:
-        """Remove it with all in it, also what an agent that was killed has left."""
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class PrivatePairs:

@@ -17,7 +17,7 @@ from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenRoundEnded
 from tidegauge.agent.golden import GoldenService
-from tidegauge.agent.privacy import RamFolder
+from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.state import Candidate, Golden, StateStore
 from tidegauge.agent.stored_answers import changed, sentence
 from tidegauge.bundles.redaction import Hiding

@@ -15,7 +15,8 @@ from tidegauge.agent.config import AgentConfig, CaptureConfig, PrivacyConfig
 from tidegauge.agent.control_messages import AnyCommand
 from tidegauge.agent.events import Evidence
 from tidegauge.agent.preconditions import Refused
-from tidegauge.agent.privacy import PrivatePairs, RamFolder, golden_path
+from tidegauge.agent.privacy import PrivatePairs, golden_path
+from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.state import Golden, StateStore
 from tidegauge.camera.config import CameraConfig
 from tidegauge.demo.settings import profile
