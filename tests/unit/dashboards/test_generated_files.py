@@ -83,7 +83,7 @@ def test_panels_fill_the_grid_and_cover_no_other(path: Path) -> None:
 
 def test_links_lead_to_dashboards_and_pages_that_are_there() -> None:
     uids = {board.uid for board in boards()}
-    template = (ROOT / "daemon/tidegauge/collector/templates/index.html").read_text()
+    template = (ROOT / "daemon/tidegauge/collector/templates/fleet.html").read_text()
     found = 0
     for path in JSON:
         for panel in panels(json.loads(path.read_text())):
