@@ -32,7 +32,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory, broker: int) -> Iterator
     process.start()
     process.until("api/v1/health", lambda health: health["broker_connected"])
     yield process
-    process.stop_in_time()
+    process.stop()
 
 
 def ended(bundles: list[dict[str, Any]]) -> bool:
@@ -157,4 +157,4 @@ def test_kill_in_the_middle_loses_nothing(tmp_path: Path, own_broker: int) -> No
     collector.start()
     (row,) = collector.until("api/v1/bundles", ended)
     assert row["blobs_held"] == row["blobs"] == 2
-    collector.stop_in_time()
+    collector.stop()

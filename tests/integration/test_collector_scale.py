@@ -84,9 +84,9 @@ def test_second_collector_stands_back_by_name_until_the_first_is_gone(tmp_path: 
     assert asyncio.run(Board(broker, head, blobs, "cam-1").send()) == Done("b")
     first.until("api/v1/bundles", lambda rows: len(rows) == 1)
     assert second.get("api/v1/bundles") == []
-    first.stop_in_time()
+    first.stop()
     second.until("api/v1/health", lambda health: health["broker_connected"] and not health["stands_back"])
-    second.stop_in_time()
+    second.stop()
 
 
 @pytest.mark.slow
@@ -107,4 +107,4 @@ def test_alarm_that_was_raised_while_no_collector_ran_is_seen(tmp_path: Path, br
     while series not in collector.get("metrics"):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    collector.stop_in_time()
+    collector.stop()

@@ -37,7 +37,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         process = Process(tmp_path_factory.mktemp("collector"), port, MORE)
         process.start()
         yield process
-        process.stop_in_time()
+        process.stop()
 
 
 @pytest.fixture
