@@ -194,7 +194,7 @@ def cut_in_upload(test: BoardTest) -> None:
         finally:
             restore(test, before)
             _end_remote_log(test)
-            collector.stop_in_time()
+            collector.stop()
 
 
 def _held(collector: Any, done: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:

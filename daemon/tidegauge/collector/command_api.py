@@ -63,6 +63,10 @@ def list_commands(
 @get("/commands/{command_id:str}", sync_to_thread=True)
 def show_command(site: TheSite, command_id: FromPath[str]) -> SentCommand:
     """One command; `verified` says whether its answer is surely the device's."""
+    return _sent(site, command_id)
+
+
+def _sent(site: Site, command_id: str) -> SentCommand:
     found = site.store.sent_command(command_id)
     if found is None:
         raise NotFoundException(f"no command {command_id} was given here")
@@ -72,9 +76,9 @@ def show_command(site: TheSite, command_id: FromPath[str]) -> SentCommand:
 @get("/commands/{command_id:str}/events", sync_to_thread=True, media_type="text/event-stream")
 def command_events(site: TheSite, command_id: FromPath[str]) -> ServerSentEvent:
     """The command whenever it changes (event `command`), until it has come to an end."""
-    show_command.fn(site, command_id)
+    _sent(site, command_id)
     over = ("done", "refused", "failed")
-    return ServerSentEvent(changes("command", lambda: show_command.fn(site, command_id), over))
+    return ServerSentEvent(changes("command", lambda: _sent(site, command_id), over))
 
 
 router = Router("/api/v1", route_handlers=[command, list_commands, show_command, command_events])

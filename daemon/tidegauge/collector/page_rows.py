@@ -65,11 +65,12 @@ class PageRows(Database):
         raised = select(alarms.c.device).where(alarms.c.active)
         alarmed = or_(devices.c.alarm != "", devices.c.device.in_(raised))
         states = ("online", "lost", "stopped")
-        query = select(
+        columns: list[Any] = [
             func.count().label("devices"),
             *(func.count(case((devices.c.state == state, 1))).label(state) for state in states),
             func.count(case((alarmed, 1))).label("alarmed"),
-        ).select_from(devices)
+        ]
+        query: Select[Any] = select(*columns).select_from(devices)
         return self._rows(query, FleetCounts)[0]
 
     def fleet_choices(self) -> FleetChoices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, Router, delete, get, post
@@ -24,6 +24,7 @@ from tidegauge.collector.request_rows import Run, Upload, UploadKind, new_id
 from tidegauge.collector.site import Site
 from tidegauge.collector.uploads import Asked, UploadRefused, Uploads
 
+Row = TypeVar("Row")
 TheSite = NamedDependency[SkipValidation[Site]]
 AnyRequest = Request[Any, Any, Any]
 Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, newest first.")]
@@ -196,7 +197,7 @@ def _uploads(site: Site) -> Uploads:
     return site.uploads
 
 
-def _found(row: Any, problem: str) -> Any:
+def _found(row: Row | None, problem: str) -> Row:
     if row is None:
         raise NotFoundException(problem)
     return row

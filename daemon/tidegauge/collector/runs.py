@@ -27,7 +27,8 @@ from tidegauge.collector.compare_process import (
     ComparisonFailed,
     Outcome,
 )
-from tidegauge.collector.library import NET_SUFFIX, CompileLibrary
+from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.registered import NET_SUFFIX
 from tidegauge.collector.request_rows import Run
 from tidegauge.collector.store import Store, StoredReport
 from tidegauge.collector.trace_folder import look_into

@@ -30,13 +30,13 @@ _FAST = {"reassoc", "nsz"}
 _COUNT, _D, _ABS, _D2, _G, _G2, _DG, _MAX, _LOW, _HIGH, _DEVICE_BAD, _REFERENCE_BAD, _LEAST, _MOST = range(14)
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def _bits(typing: Any, number: Any) -> Any:
     """A float32's bits as int32."""
     return types.int32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def _real(typing: Any, number: Any) -> Any:
     """The float32 with these bits."""
     return types.float32(types.int32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())

@@ -57,6 +57,7 @@ class _Onnx:
     def __init__(self, profile: Profile) -> None:
         ort = load_module("onnxruntime", "install TI's onnxruntime_tidl on a board, `tidegauge[pc]` elsewhere")
         self._faults = exceptions_of(ort)
+        refused: tuple[type[Exception], ...] = (*self._faults, OSError)
         path = model_path(profile)
         options = ort.SessionOptions()
         options.log_severity_level = 3
@@ -65,7 +66,7 @@ class _Onnx:
         try:
             model, self._names = with_reductions(path.read_bytes())
             self._session = ort.InferenceSession(model, sess_options=options, providers=["CPUExecutionProvider"])
-        except (*self._faults, OSError) as error:
+        except refused as error:
             raise RuntimeFault(f"{path}: its inner tensors can't be watched ({error})", "") from error
 
     def ranges(self, inputs: Mapping[str, Array]) -> Ranges:
@@ -81,6 +82,8 @@ class _Tflite:
     def __init__(self, profile: Profile) -> None:
         module = load_module(interpreter_module(), "install tflite_runtime on a board, `tidegauge[pc]` elsewhere")
         self._faults = exceptions_of(module)
+        # An older runtime keeps no inner tensors, and does not know the parameter.
+        refused: tuple[type[Exception], ...] = (*self._faults, TypeError, AttributeError)
         path: Path = model_path(profile)
         try:
             self._interpreter: Any = module.Interpreter(
@@ -96,7 +99,7 @@ class _Tflite:
             if size > MOST_BYTES:
                 raise RuntimeFault(f"{path}: its inner tensors take {size >> 20} MiB together", "")
             self._interpreter.allocate_tensors()
-        except (*self._faults, TypeError, AttributeError) as error:  # an older runtime keeps no inner tensors
+        except refused as error:
             raise RuntimeFault(f"{path}: its inner tensors can't be watched ({error})", "") from error
         kept = set(_bounded([each["name"] for each in inner if each["name"]]))
         self._inner = {each["index"]: each["name"] for each in inner if each["name"] in kept}
