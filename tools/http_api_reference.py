@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tidegauge.collector.api_description import description
@@ -53,8 +54,13 @@ def _parameter(each: dict[str, Any]) -> str:
     return f"| `{each['name']}` | {each['in']} | {_named(each['schema'])} | {words} |"
 
 
+def _title(name: str) -> str:
+    """`Page_tidegauge.collector.tables.Bundle_` is the generator's name of a page of bundles."""
+    return re.sub(r"_[\w.]*?(\w+)_$", r"Of\1", name)
+
+
 def _type(name: str, schema: dict[str, Any]) -> str:
-    lines = [f"### {name}\n"]
+    lines = [f"### {_title(name)}\n"]
     if schema.get("description"):
         lines.append(_words(schema["description"]) + "\n")
     rows = [f"| `{key}` | {_named(value)} |" for key, value in schema.get("properties", {}).items()]
@@ -65,7 +71,7 @@ def _named(schema: dict[str, Any]) -> str:
     """A schema in a few words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return f"[{_title(name)}](#{_title(name).lower()})"
     for key in ("oneOf", "anyOf"):
         if key in schema:
             return " or ".join(dict.fromkeys(_named(each) for each in schema[key]))
