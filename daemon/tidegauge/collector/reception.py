@@ -143,7 +143,10 @@ class Reception:
     def record(self) -> None:
         """Make durable what has been written, then say so in the database: never more than is on the disk."""
         with self._lock:
-            self._record()
+            try:
+                self._record()
+            except OSError as error:
+                self._disk_failed(error)
 
     def _record(self) -> None:
         if self._unrecorded:
@@ -222,12 +225,23 @@ class Reception:
             except (BadManifest, BundleConflict) as error:
                 return [*answers, self._refuse(action, error)]
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
-                    raise
-                _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror)
-                self._receiver.verifying = False
+                self._disk_failed(error)
                 return [*answers, self._postpone(topic, "disk")]
         return answers
+
+    def _disk_failed(self, error: OSError) -> None:
+        """The device may ask again. Raises `error` where asking again is no help.
+
+        After EIO the kernel takes what it could not write for written: another sync would succeed, with nothing on the
+        disk. So all that came of this file is thrown away.
+        """
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+            raise error
+        _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror)
+        self._receiver.verifying = False
+        if error.errno == errno.EIO:
+            self._receiver.coverage = ()
+            self._discard()
 
     def _write(self, action: WriteChunk, now: float) -> list[Action]:
         size = len(action.data)

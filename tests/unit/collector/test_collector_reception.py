@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -340,3 +341,43 @@ def test_bytes_written_over_others_count_in_the_hash(shelf: Shelf) -> None:
     with shelf.partials.whole(DEVICE, name, len(data)) as path:
         assert path is None
     shelf.partials.discard(DEVICE, name)
+
+
+def test_what_the_disk_could_not_sync_is_asked_for_again(
+    shelf: Shelf, bundle_maker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After EIO a second sync succeeds, with nothing on the disk: "stored" would be a lie."""
+    made, desk, failures = bundle_maker(), Desk(shelf), [OSError(errno.EIO, "Input/output error")]
+    keep = type(shelf.blobs).put
+
+    def put(*given: Any, **more: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return keep(*given, **more)
+
+    monkeypatch.setattr(type(shelf.blobs), "put", put)
+    data, digest = made.head, made.head_id
+    init = encode(Init("manifest.json", len(data), digest))
+    chunk, fin = chunk_topic(DEVICE, digest, 0, digest), fin_topic(DEVICE, digest, len(data))
+    desk.handle(init_topic(DEVICE, digest), init)
+    desk.handle(chunk, data)
+    (answer,) = desk.handle(fin, b"")
+    assert answer.retry_after_ms > 0 and not answer.stored
+    assert not any(each.stored for each in desk.handle(fin, b"")), "the bytes of before are not to be trusted"
+    assert send(desk, made) == [Done("b")]
+    assert shelf.blobs.get(digest, len(data)) == data
+
+
+def test_a_sync_between_chunks_that_fails_does_not_end_the_collector(
+    shelf: Shelf, bundle_maker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, failures = bundle_maker(), [OSError(errno.EIO, "Input/output error")]
+
+    def sync(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(type(shelf.partials), "sync", sync)
+    assert send(Desk(shelf), made) == [], "the device is told to wait"
+    assert not failures
+    assert send(Desk(shelf), made) == [Done("b")]
