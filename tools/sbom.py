@@ -9,9 +9,10 @@ import argparse
 import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
+
+from tidegauge import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"board": "board.lock", "collector": "collector.lock", "development": "dev.lock"}
@@ -33,9 +34,7 @@ def bill(lock: Path, to: Path) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"cyclonedx-py failed on {lock}: {done.stderr}")
     found: dict[str, Any] = json.loads(to.read_text())
-    found["metadata"]["component"]["version"] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "version"
-    ]
+    found["metadata"]["component"]["version"] = __version__
     to.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     listed = {part["name"].lower().replace("_", "-"): part["version"] for part in found["components"]}
     if listed != pinned(lock):
