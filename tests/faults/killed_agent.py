@@ -23,10 +23,10 @@ def kill_at_blob(count: int) -> None:
     """When so many of the bundle's blobs are written."""
     add, left = BundleWriter.add_file, iter(range(count))
 
-    def counting(self: BundleWriter, path: Path, *encoding: Any) -> Any:
+    def counting(self: BundleWriter, path: Path, *given: Any, **more: Any) -> Any:
         if next(left, None) is None:
             kill()
-        return add(self, path, *encoding)
+        return add(self, path, *given, **more)
 
     BundleWriter.add_file = counting  # type: ignore[method-assign] # a death at a chosen place
 
