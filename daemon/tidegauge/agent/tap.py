@@ -250,6 +250,7 @@ class TapPipeline(PipelineService):
             elif self._requests:
                 await self._run_tensor(worker)
             elif (left := due - monotonic()) <= 0:
+                # The clock's own type is of its readings; mypy takes the sum for a bare float.
                 due = monotonic() + self.camera.period  # type: ignore[assignment]
                 await self._take_frame(worker)
             else:

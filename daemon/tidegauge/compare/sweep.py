@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-# Typed in part only.
+# Typed in part only; the loops below take their types from Numba's signatures, so mypy is told to pass over them.
 numba: Any = import_module("numba")
 ir: Any = import_module("llvmlite.ir")
 types, intrinsic = numba.types, import_module("numba.extending").intrinsic

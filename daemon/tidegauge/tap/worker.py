@@ -13,7 +13,9 @@ import select
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -52,6 +54,8 @@ from tidegauge.tap.picture import picture
 from tidegauge.tap.wire import Kind
 
 BACKLOG = 4
+#: A command that the application answers.
+Asked = TypeVar("Asked", TakeFrame, RunAsked)
 
 
 class TappedFrames(PipelineWorker):
@@ -208,13 +212,18 @@ class TapWorker:
             case _:
                 raise protocol_fault(f"{type(command).__name__} came to a tap that runs")
 
-    def _answer(self, command: TakeFrame | RunAsked, do: object, missed: FrameMissed | TensorMissed) -> None:
+    def _answer(
+        self,
+        command: Asked,
+        do: Callable[[Asked, Application, TappedFrames], msgspec.Struct | None],
+        missed: FrameMissed | TensorMissed,
+    ) -> None:
         """Do it and answer; where the application goes meanwhile, say both."""
         gone = ""
         answer: msgspec.Struct = missed
         try:
             if self._application is not None and self._frames is not None:
-                answer = do(command, self._application, self._frames) or missed  # type: ignore[operator]
+                answer = do(command, self._application, self._frames) or missed
         except ApplicationGone as error:
             gone = str(error)
         self._channel.send(answer)
