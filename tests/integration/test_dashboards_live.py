@@ -164,25 +164,28 @@ def test_every_documented_query_runs(live: Live) -> None:
         assert found or "==" in expr or "offset" in expr or "certificate" in expr, f"{where}: {expr}"
 
 
-def test_a_fault_shows_on_the_panels_and_is_one_alert(live: Live) -> None:
+def test_a_fault_shows_on_the_panels_and_is_one_alert_of_drift_and_one_of_its_finding(live: Live) -> None:
     inject(live.board.places.virtual, (Fault(LAYER, "gain"),), live.board.places.board / "artifacts")
     drift = 'device_model_cause:tidegauge_drift_alarm:latched{cause="accelerator"} == 1'
     (found,) = eventually(lambda: live.prometheus.query(drift), 300, lambda: live.board.log("agent.log")[-3000:])
     assert (found["metric"]["device"], found["metric"]["model"]) == (DEVICE, "enhancer")
 
-    def firing() -> list[str]:
-        return [each["alertname"] for each in live.prometheus.alerts()]
+    def firing(*, finding: bool) -> list[str]:
+        """Sorted; the alert of a finding comes with the comparison, sooner or later than what else is waited for."""
+        names = [each["alertname"] for each in live.prometheus.alerts()]
+        return sorted(name for name in names if (name == "TidegaugeFinding") is finding)
 
-    eventually(firing, 20, live.prometheus.alerts)
+    eventually(lambda: firing(finding=False), 30, live.prometheus.alerts)
     # The collector's copy says the same, under the same name, and makes no second alert of it.
     copy = f'tidegauge_device_drift_alarm{{device="{DEVICE}",cause="accelerator"}} == 1'
     eventually(lambda: live.prometheus.query(copy), 30, lambda: live.collector.get("metrics"))
-    assert firing() == ["TidegaugeAcceleratorDrift"]
+    assert firing(finding=False) == ["TidegaugeAcceleratorDrift"]
     compared = 'sum(tidegauge_collector_bundles{state="compared"}) > 0'
     eventually(lambda: live.prometheus.query(compared), 200, lambda: live.collector.log()[-3000:])
     quiet = ("while nothing is latched", "while no alert fires", "until a comparison has ended")
     eventually(lambda: not wrong(live, also_quiet=quiet), 60, lambda: wrong(live, also_quiet=quiet))
-    assert firing() == ["TidegaugeAcceleratorDrift"]
+    eventually(lambda: firing(finding=True), 60, live.prometheus.alerts)
+    assert (firing(finding=False), firing(finding=True)) == (["TidegaugeAcceleratorDrift"], ["TidegaugeFinding"])
     assert live.prometheus.rule_errors() == []
     for document in committed():
         (expr,) = [each["expr"] for each in document["annotations"]["list"] if "expr" in each]
