@@ -15,6 +15,8 @@ import importlib.metadata
 import logging
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -28,10 +30,10 @@ log = logging.getLogger(__name__)
 
 #: Types of device tensors that there is code for.
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
-#: Of the C function, after places for what Numba returns and raises (nothing): codes, reference,
-#: lines, width, whether f² is wanted by column, inverse scale, zero point, pivot, lowest and highest code, and the
+#: Of the C function, after places for what Numba returns and raises (nothing): codes, reference, lines, width, elements
+#: from line to line, whether f² is wanted by column, inverse scale, zero point, pivot, lowest and highest code, and the
 #: arrays `lines`, `columns`, `narrow`, `out` of `sweep`.
-ARGUMENTS = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3 + [ctypes.c_double] * 5 + [ctypes.c_void_p] * 4
+ARGUMENTS = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4 + [ctypes.c_double] * 5 + [ctypes.c_void_p] * 4
 
 _MAGIC = b"tidegauge object 1\n"
 _lock = threading.Lock()
@@ -67,49 +69,47 @@ def _link(dtype: str) -> Callable[..., int]:
     for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, dtype):
         key.update(b"\0" + part.encode())
     name = f"sweep-{dtype}-{key.hexdigest()[:32]}.o"
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=3, codemodel="jitdefault", jit=True
-    )
     folder = cache_folder(os.environ)
     code = read(folder / name) if folder is not None else None
     if code is None:
-        code = _compile(llvm, machine, dtype)
+        code = _compile(dtype)
         if folder is not None:
             keep(folder / name, code)
-    return _load(llvm, machine, code, dtype)
+    return _load(llvm, code, dtype)
 
 
-def _compile(llvm: Any, machine: Any, dtype: str) -> bytes:
-    """Object code with one symbol, the type's name, that needs nothing of Numba at run time."""
-    log.info("compiling the statistics of %s tensors for this processor", dtype)
-    function = import_module("tidegauge.compare.sweep").entry(dtype)
-    module = llvm.parse_assembly(function.inspect_llvm())
-    inner = function.native_name.removeprefix("cfunc.")
-    # The function raises nothing. Once LLVM sees that, Numba's ways to hand on an exception are dead code.
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_ipsccp_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    foreign = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    if foreign:
-        raise TidegaugeError(
-            f"Numba {importlib.metadata.version('numba')} compiles the statistics into code that needs {foreign[0]}",
-            "install the release of Numba in the lock file",
-        )
-    module.get_function(inner).name = _symbol(dtype)
-    return bytes(machine.emit_object(module))
+def target(llvm: Any) -> Any:
+    """This processor, as LLVM's target."""
+    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, codemodel="jitdefault", jit=True
+    )
 
 
-def _symbol(dtype: str) -> str:
+def symbol(dtype: str) -> str:
+    """The name of the function in the object code."""
     return f"tidegauge_sweep_{dtype}"
 
 
-def _load(llvm: Any, machine: Any, code: bytes, dtype: str) -> Callable[..., int]:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+def _compile(dtype: str) -> bytes:
+    """Object code, made by a process of its own: Numba's memory goes with it, and LLVM is told things that hold for a
+    whole process."""
+    log.info("compiling the statistics of %s tensors for this processor", dtype)
+    done = subprocess.run([sys.executable, "-m", "tidegauge.compare.sweep", dtype], capture_output=True)
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+        raise TidegaugeError(
+            f"the statistics can't be compiled for this processor: {said[0]}",
+            "install the releases of numba and llvmlite in the lock file",
+        )
+    return done.stdout
+
+
+def _load(llvm: Any, code: bytes, dtype: str) -> Callable[..., int]:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target(llvm))
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address = engine.get_function_address(_symbol(dtype))
+    address = engine.get_function_address(symbol(dtype))
     _engines.append(engine)
     return ctypes.CFUNCTYPE(ctypes.c_int32, *ARGUMENTS)(address)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,32 @@ from tidegauge.compare.machine_code import DTYPES, sweep
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
+#: Sums by line, by place in a line, and in all, of one part.
+Swept = tuple[Float64, Float64, Float64]
+
 #: What the sweep gives, in its order.
 TOTALS = ("count", "d", "abs_d", "d2", "g", "g2", "dg", "max_d", "low", "high", "device_bad", "reference_bad")
 _COUNTS = ("count", "low", "high", "device_bad", "reference_bad")
 _MAX, _LEAST, _MOST = TOTALS.index("max_d"), len(TOTALS), len(TOTALS) + 1
+#: What it begins with: no sum, and ends that any value moves.
+_EMPTY = (*[0.0] * len(TOTALS), 2.0**31 - 1, -(2.0**31))
 #: Rows shorter than this are swept a plane at a time, where a plane is no larger than this.
 _SHORT, _PLANE = 256, 16384
 #: Elements of a line where lines mean nothing.
 _FLAT = 4096
 #: Elements that make a part worth a thread, and how many parts there are at most.
-_PART, _PARTS = 1 << 18, 8
+_PART, _PARTS = 1 << 19, 8
+#: Parts of planes begin at multiples of so many elements.
+_ALIGNED = 16
+
+
+class Part(NamedTuple):
+    """Lines of `width` elements, the first at element `first`, each `stride` after the one before."""
+
+    first: int
+    lines: int
+    width: int
+    stride: int
 
 
 @dataclass(frozen=True)
@@ -46,12 +62,15 @@ class Grid:
     rest: int = 0
     planes: bool = False
 
-    def parts(self) -> list[tuple[int, int, int]]:
-        """(first element, lines, width) of each part."""
-        wanted = max(1, min(_PARTS, self.lines, self.lines * self.width // _PART))
+    def parts(self) -> list[Part]:
+        """Some of the lines each; of planes, some of the places of every one, so that sums by place are taken once."""
+        wanted = max(1, min(_PARTS, self.width if self.planes else self.lines, self.lines * self.width // _PART))
+        if self.planes:
+            ends = [self.width * i // wanted // _ALIGNED * _ALIGNED for i in range(wanted)] + [self.width]
+            return [Part(a, self.lines, b - a, self.width) for a, b in itertools.pairwise(ends) if b > a and self.lines]
         ends = [self.lines * i // wanted for i in range(wanted + 1)]
-        found = [(a * self.width, b - a, self.width) for a, b in itertools.pairwise(ends) if b > a]
-        return [*found, (self.lines * self.width, 1, self.rest)] if self.rest else found
+        found = [Part(a * self.width, b - a, self.width, self.width) for a, b in itertools.pairwise(ends) if b > a]
+        return [*found, Part(self.lines * self.width, 1, self.rest, self.rest)] if self.rest else found
 
 
 @dataclass(frozen=True)
@@ -98,58 +117,77 @@ def run(codes: Array, reference: Array, terms: Terms, grid: Grid) -> Found:
         device = device.astype(np.float32)
     with np.errstate(over="ignore"):
         other = np.ascontiguousarray(reference, np.float32).reshape(-1)
-    function, parts = sweep(device.dtype.name), grid.parts()
-    swept = _share([lambda part=part: _part(function, device, other, terms, grid.planes, *part) for part in parts])  # type: ignore[misc]
+    work = _Sweep(sweep(device.dtype.name), device, other, terms, grid.planes)
+    swept = _share(work, grid.parts())
     if not swept:
         return Found(dict.fromkeys(TOTALS, 0), np.zeros((2, 0)), np.zeros((2, 0)), math.inf, -math.inf)
-    outs = np.stack([out for _, _, out in swept])
+    outs = np.array([out for _, _, out in swept])
     totals: dict[str, Any] = dict(zip(TOTALS, outs.sum(axis=0).tolist(), strict=False))
     totals["max_d"] = float(outs[:, _MAX].max())
-    totals |= {name: int(totals[name]) for name in _COUNTS}
-    columns = swept[0][1]
-    for _, more, _ in swept[1:]:
-        if more.shape == columns.shape:
-            columns = columns + more
-    lines = np.concatenate([line for line, _, _ in swept], axis=1)
+    for name in _COUNTS:
+        totals[name] = int(totals[name])
+    lines, columns = _joined(swept, grid.planes)
     # NaNs of one sign lie below all numbers, those of the other above.
     least, most = _value(outs[:, _LEAST].min()), _value(outs[:, _MOST].max())
     broken = math.isnan(least) or math.isnan(most)
     return Found(totals, lines, columns, math.nan if broken else least, math.nan if broken else most)
 
 
-def _part(
-    function: Callable[..., int],
-    device: Array,
-    other: Array,
-    terms: Terms,
-    planes: bool,
-    first: int,
-    lines: int,
-    width: int,
-) -> tuple[Float64, Float64, Float64]:
-    by_line, columns, narrow = np.zeros((2, lines)), np.zeros((2, width)), np.zeros((4, width), np.float32)
-    out = np.zeros(len(TOTALS) + 2)
-    out[_LEAST], out[_MOST] = 2**31 - 1, -(2**31)
-    nothing = np.zeros(2, np.uintp)
-    function(
-        nothing[:1].ctypes.data,
-        nothing[1:].ctypes.data,
-        device.ctypes.data + first * device.itemsize,
-        other.ctypes.data + first * other.itemsize,
-        lines,
-        width,
-        int(planes),
-        terms.inverse,
-        float(terms.zero_point),
-        terms.pivot,
-        float(terms.low),
-        float(terms.high),
-        by_line.ctypes.data,
-        columns.ctypes.data,
-        narrow.ctypes.data,
-        out.ctypes.data,
-    )
-    return by_line, columns, out
+def _joined(swept: Sequence[Swept], planes: bool) -> tuple[Float64, Float64]:
+    """Sums by line and by place of all parts. What is left of a flat tensor has no place among the columns."""
+    lines, columns, _ = swept[0]
+    if len(swept) == 1:
+        return lines, columns
+    if planes:
+        for more, _, _ in swept[1:]:
+            lines = lines + more
+        return lines, np.concatenate([column for _, column, _ in swept], axis=1)
+    for _, more, _ in swept[1:]:
+        if more.shape == columns.shape:
+            columns = columns + more
+    return np.concatenate([line for line, _, _ in swept], axis=1), columns
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """One tensor and its reference, flat, about to be swept."""
+
+    function: Callable[..., int]
+    device: Array
+    reference: Array
+    terms: Terms
+    planes: bool
+
+    def __call__(self, part: Part) -> Swept:
+        by_line, columns = np.zeros((2, part.lines)), np.zeros((2, part.width))
+        narrow, out = np.zeros((4, part.width), np.float32), np.array(_EMPTY)
+        nothing, terms, at = np.zeros(2, np.uintp), self.terms, _address
+        self.function(
+            at(nothing),
+            at(nothing) + nothing.itemsize,
+            at(self.device) + part.first * self.device.itemsize,
+            at(self.reference) + part.first * self.reference.itemsize,
+            part.lines,
+            part.width,
+            part.stride,
+            self.planes,
+            terms.inverse,
+            terms.zero_point,
+            terms.pivot,
+            terms.low,
+            terms.high,
+            at(by_line),
+            at(columns),
+            at(narrow),
+            at(out),
+        )
+        return by_line, columns, out
+
+
+def _address(array: Array) -> int:
+    """Where its elements are; `ctypes.data` says the same at five times the cost."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _value(key: float) -> float:
@@ -162,23 +200,23 @@ def _value(key: float) -> float:
 # --- threads -----------------------------------------------------------------------------------------------------
 
 
-def _share(tasks: Sequence[Callable[[], tuple[Float64, Float64, Float64]]]) -> list[tuple[Float64, Float64, Float64]]:
-    """Do all, on every core that this process may use; results in the order of the tasks."""
-    helpers = min(len(os.sched_getaffinity(0)), len(tasks)) - 1
-    if helpers < 1:
-        return [task() for task in tasks]
-    todo, results = iter(range(len(tasks))), dict[int, tuple[Float64, Float64, Float64]]()
+def _share(work: Callable[[Part], Swept], parts: Sequence[Part]) -> list[Swept]:
+    """Do all, on every core that this process may use; results in the order of the parts."""
+    if len(parts) < 2:
+        return [work(part) for part in parts]
+    helpers = min(len(os.sched_getaffinity(0)), len(parts)) - 1
+    todo, results = iter(range(len(parts))), dict[int, Swept]()
 
-    def work() -> None:
+    def some() -> None:
         for number in todo:  # one step of this iterator is one step of the interpreter: no two get the same
-            results[number] = tasks[number]()
+            results[number] = work(parts[number])
 
-    started = [_pool(os.getpid()).submit(work) for _ in range(helpers)]
-    work()
+    started = [_pool(os.getpid()).submit(some) for _ in range(helpers)]
+    some()
     for one in started:
         if not one.cancel():  # not begun: nothing is left to do
             one.result()
-    return [results[number] for number in range(len(tasks))]
+    return [results[number] for number in range(len(parts))]
 
 
 @cache

@@ -172,10 +172,13 @@ def _place(sums: Sums, found: Found, by_plane: bool, channels: int, height: int,
 def _pivot(reference: Array) -> float:
     """What to subtract so that the variance does not cancel: the mean of the beginning, where it is far from zero in
     units of the deviation; else nothing."""
-    head = reference.reshape(-1)[:_HEAD]
-    finite = head[np.isfinite(head)].astype(np.float64)
-    mean = float(finite.mean()) if finite.size else 0.0
-    return float(np.float32(mean)) if mean * mean > _FAR * float(finite.var() if finite.size else 0.0) else 0.0
+    head = reference.reshape(-1)[:_HEAD].astype(np.float64)
+    if not math.isfinite(float(np.dot(head, head))):
+        head = head[np.isfinite(head)]
+    size, total, squares = head.size, float(head.sum()), float(np.dot(head, head))
+    mean = total / size if size else 0.0
+    variance = max(0.0, squares / size - mean * mean) if size else 0.0
+    return float(np.float32(mean)) if mean * mean > _FAR * variance else 0.0
 
 
 def mean_square(a: Array, b: Array) -> float:

@@ -1,25 +1,35 @@
-"""The loops of the one-pass statistics, written for Numba. Imported only where machine code is made.
+"""The loops of the one-pass statistics, written for Numba; as a program, what makes machine code of them.
 
-A line is a row of one channel, or all of a small plane. Its elements are summed up in float32 in pieces of `PIECE`,
-the pieces in float64. `reassoc` lets the compiler keep one sum in many lanes. NaN and infinity keep their meaning, and
+A line is a row of one channel, or part of a plane. Its elements are summed up in float32 in pieces of `PIECE`, the
+pieces in float64. `reassoc` lets the compiler keep one sum in many lanes. NaN and infinity keep their meaning, and
 products are rounded before anything is added, so that a value equal to the reference differs by nothing.
+
+`python -m tidegauge.compare.sweep DTYPE` writes the object code for device tensors of this type to standard output.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from tidegauge.compare.machine_code import symbol, target
+
 # Typed in part only; the loops below take their types from Numba's signatures, so mypy is told to pass over them.
 numba: Any = import_module("numba")
 ir: Any = import_module("llvmlite.ir")
 types, intrinsic = numba.types, import_module("numba.extending").intrinsic
 
-#: Elements whose sums stay float32, and lines whose sums by column do.
-PIECE, LINES = 4096, 64
+#: Elements whose sums stay float32, and lines whose sums by column do. Four floats by place in a piece are kept at a
+#: time: in a first-level cache of 32 KiB.
+PIECE, LINES = 2048, 64
+#: Elements that go through a loop at once. Left to itself, LLVM takes half of what a register of 512 bits holds; where
+#: registers are shorter, it uses several.
+LANES = 16
 #: Bits of the magnitude from which a square is for float64: 1e16. Infinity and NaN lie above.
 LARGE = 0x5A0E1BCA
 _MAGNITUDE = 0x7FFFFFFF
@@ -121,21 +131,22 @@ def _carefully(codes, reference, inverse, zero, pivot, columns, out):  # type: i
 def loops() -> Callable[..., None]:
     """The sweep over whole lines, made of the loops above.
 
-    `lines`: Σd² and Σf² of each line (its row 0 and 1). `columns`: the same by place in a line, float64; of f² only
-    where `planes`. `narrow`: room for four lines of float32. `out`: totals, in the order of the places above.
+    A line begins `stride` elements after the one before. `lines`: Σd² and Σf² of each line (its row 0 and 1).
+    `columns`: the same by place in a line, float64; of f² only where `planes`. `narrow`: room for four lines of
+    float32. `out`: totals, in the order of the places above.
     """
     plain = numba.njit(error_model="numpy", forceinline=True)
     piece = numba.njit(error_model="numpy", forceinline=True, fastmath=_FAST)(_piece)
     squared, extremes, equal, carefully = plain(_squares), plain(_extremes), plain(_equal), plain(_carefully)
 
-    def sweep(codes, reference, inverse, zero, pivot, low, high, planes, lines, columns, narrow, out):  # type: ignore[no-untyped-def]
+    def sweep(codes, reference, stride, inverse, zero, pivot, low, high, planes, lines, columns, narrow, out):  # type: ignore[no-untyped-def]
         count, width = lines.shape[1], columns.shape[1]
-        here, there = 0, 1
-        for line in range(count):
-            for first in range(0, width, PIECE):
-                last = min(width, first + PIECE)
-                begin, end = line * width + first, line * width + last
-                c, r = codes[begin:end], reference[begin:end]
+        for first in range(0, width, PIECE):
+            last = min(width, first + PIECE)
+            here, there = 0, 1
+            for line in range(count):
+                c = codes[line * stride + first : line * stride + last]
+                r = reference[line * stride + first : line * stride + last]
                 before, after = narrow[here, first:last], narrow[there, first:last]
                 d1, a1, d2, g1, g2, dg, top, least, most = piece(c, r, inverse, zero, pivot, before, after)
                 out[_LEAST] = min(out[_LEAST], least)
@@ -153,26 +164,26 @@ def loops() -> Callable[..., None]:
                     e2, f2 = carefully(c, r, inverse, zero, pivot, columns[:, first:last], out)
                     lines[0, line] += e2
                     lines[1, line] += f2
-                    continue
-                if planes:
-                    squared(r, narrow[2 + here, first:last], narrow[2 + there, first:last])
-                n, p = float(last - first), np.float64(pivot)
-                out[_COUNT] += n
-                out[_D] += d1
-                out[_ABS] += a1
-                out[_D2] += d2
-                out[_G] += g1
-                out[_G2] += g2
-                out[_DG] += dg
-                out[_MAX] = max(out[_MAX], np.float64(_real(top)))
-                lines[0, line] += d2
-                lines[1, line] += g2 + 2 * p * g1 + n * p * p
-            here, there = there, here
-            if line % LINES == LINES - 1 or line == count - 1:
-                for i in range(width):
-                    columns[0, i] += narrow[here, i]
-                    columns[1, i] += narrow[2 + here, i]
-                    narrow[here, i] = narrow[2 + here, i] = 0
+                else:
+                    if planes:
+                        squared(r, narrow[2 + here, first:last], narrow[2 + there, first:last])
+                    n, p = float(last - first), np.float64(pivot)
+                    out[_COUNT] += n
+                    out[_D] += d1
+                    out[_ABS] += a1
+                    out[_D2] += d2
+                    out[_G] += g1
+                    out[_G2] += g2
+                    out[_DG] += dg
+                    out[_MAX] = max(out[_MAX], np.float64(_real(top)))
+                    lines[0, line] += d2
+                    lines[1, line] += g2 + 2 * p * g1 + n * p * p
+                here, there = there, here
+                if line % LINES == LINES - 1 or line == count - 1:
+                    for i in range(first, last):
+                        columns[0, i] += narrow[here, i]
+                        columns[1, i] += narrow[2 + here, i]
+                        narrow[here, i] = narrow[2 + here, i] = 0
 
     return plain(sweep)  # type: ignore[no-any-return]
 
@@ -182,13 +193,17 @@ def entry(dtype: str) -> Any:
     sweep, kind = loops(), numba.from_dtype(np.dtype(dtype))
     single, double, size = types.CPointer(types.float32), types.CPointer(types.float64), types.int64
     signature = types.void(
-        types.CPointer(kind), single, size, size, size, *[types.float64] * 5, double, double, single, double
+        types.CPointer(kind), single, size, size, size, size, *[types.float64] * 5, double, double, single, double
     )
 
-    def function(codes, reference, count, width, planes, inverse, zero, pivot, low, high, lines, columns, narrow, out):  # type: ignore[no-untyped-def]
+    def function(  # type: ignore[no-untyped-def]
+        codes, reference, count, width, stride, planes, inverse, zero, pivot, low, high, lines, columns, narrow, out
+    ):
+        elements = (count - 1) * stride + width
         sweep(
-            numba.carray(codes, (count * width,)),
-            numba.carray(reference, (count * width,)),
+            numba.carray(codes, (elements,)),
+            numba.carray(reference, (elements,)),
+            stride,
             _F(inverse),
             _F(zero),
             _F(pivot),
@@ -202,3 +217,34 @@ def entry(dtype: str) -> Any:
         )
 
     return numba.cfunc(signature, error_model="numpy")(function)
+
+
+def object_code(dtype: str) -> bytes:
+    """For this processor, with one symbol, that needs nothing of Numba at run time.
+
+    Raises `RuntimeError` where this release of Numba makes code of another kind.
+    """
+    llvm: Any = import_module("llvmlite.binding")
+    llvm.set_option("", f"--force-vector-width={LANES}")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = target(llvm)
+    function = entry(dtype)
+    module = llvm.parse_assembly(function.inspect_llvm())
+    inner = function.native_name.removeprefix("cfunc.")
+    # The function raises nothing. Once LLVM sees that, Numba's ways to hand on an exception are dead code.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_ipsccp_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    foreign = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    if foreign:
+        version = importlib.metadata.version("numba")
+        raise RuntimeError(f"Numba {version} compiles the statistics into code that needs {foreign[0]}")
+    module.get_function(inner).name = symbol(dtype)
+    return bytes(machine.emit_object(module))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(object_code(sys.argv[1]))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tidegauge.compare import machine_code, one_pass
 from tidegauge.compare.statistics import Encoding, Sums, measure
+from tidegauge.errors import TidegaugeError
 
 KINDS = ["int8", "uint8", "int16", "uint16", "float32"]
 
@@ -119,13 +120,16 @@ def test_the_number_of_cores_changes_no_bit(shape: tuple[int, ...], monkeypatch:
     check(found[0], plain(codes, reference, Encoding("int8", 40.0), found[0].pivot))
 
 
-def test_parts_cover_every_line_once() -> None:
-    for grid in (one_pass.shaped(64, 500, 700), one_pass.shaped(1000, 40, 40), one_pass.flat(3_000_001)):
-        place = 0
-        for first, lines, width in grid.parts():
-            assert first == place
-            place += lines * width
-        assert place == grid.lines * grid.width + grid.rest
+@pytest.mark.parametrize("planes", [False, True])
+def test_parts_cover_every_element_once(planes: bool) -> None:
+    rows = (one_pass.shaped(64, 500, 700), one_pass.flat(3_000_001))
+    for grid in (one_pass.shaped(1000, 40, 40), one_pass.shaped(999, 127, 127)) if planes else rows:
+        assert grid.planes is planes
+        seen = np.zeros(grid.lines * grid.width + grid.rest, np.uint8)
+        for first, lines, width, stride in grid.parts():
+            for line in range(lines):
+                seen[first + line * stride : first + line * stride + width] += 1
+        assert (seen == 1).all()
         assert 1 < len(grid.parts()) <= 9
 
 
@@ -150,15 +154,28 @@ def _run(**environment: str) -> str:
 
 @pytest.mark.slow
 def test_code_is_made_once_and_then_runs_without_numba(tmp_path: Path) -> None:
-    assert _run(NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "5 1.25 True"
-    (kept,) = (tmp_path / "cache").iterdir()
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert _run(NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "5 1.25 False"
+    (kept,) = (tmp_path / "cache").iterdir()
+    status = kept.stat()
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    assert _run(NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "5 1.25 False"
+    assert kept.stat().st_mtime_ns == status.st_mtime_ns
 
 
 @pytest.mark.slow
 def test_without_a_home_it_runs_and_keeps_nothing() -> None:
-    assert _run() == "5 1.25 True"
+    assert _run() == "5 1.25 False"
+
+
+def test_a_compilation_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'Traceback' >&2\necho 'LLVM ERROR: out of memory' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(os, "environ", {})
+    machine_code._ready.pop("uint32", None)
+    with pytest.raises(TidegaugeError, match=r"can't be compiled .*LLVM ERROR: out of memory"):
+        machine_code.sweep("uint32")
 
 
 def test_the_folder_is_the_first_that_can_be_written(tmp_path: Path) -> None:
