@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -209,13 +210,24 @@ def _round(name: str, how: Rounding, nodes: list[Any], initialisers: list[Any]) 
         nodes.append(helper.make_node(op, inputs, [value]))
 
 
+@cache
+def _arena() -> None:
+    """Memory that all sessions of this module share. It grows by what is asked for, no more, and stays."""
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    as_requested, default = 1, -1
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, as_requested, default, default))
+
+
 def _session(proto: Any, part: Part) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     # Fused, but in the plain layout: the blocked one of "all" adds up in another order, with up to twice the rounding.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    # A session lives for one group: an arena of its own would be new memory each time.
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    # A session lives for one group: an arena of its own would be new memory each time, and plain memory page faults.
+    _arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     # Codes that are read are to become values, no more: else weights might be quantised to match them.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     # Threads that wait in a loop slow down everything else on a machine that has other work.
