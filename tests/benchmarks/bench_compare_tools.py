@@ -9,8 +9,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import numpy as np
 
 
 def malloc_trim() -> None:
@@ -43,6 +45,42 @@ def open_page(html: Path) -> float | None:
                 return None
             times.append(time.perf_counter() - begun)
     return max(0.0, times[1] - times[0])
+
+
+def line(points: Sequence[tuple[float, float]]) -> tuple[float, float, list[float]]:
+    """Slope and start of the least-squares line, and how far each point is from it as a share of its own height."""
+    sizes, times = np.array(points, float).T
+    slope, start = np.polyfit(sizes, times, 1)
+    return float(slope), float(start), ((times - slope * sizes - start) / times).tolist()
+
+
+def drawn(points: Sequence[tuple[float, float]], slope: float, start: float) -> str:
+    """An SVG: seconds over megabytes, the measured sizes as dots on their line."""
+    width, height, left, base = 560, 300, 56, 252
+    most, longest = 1.1 * max(size for size, _ in points), 1.15 * max(seconds for _, seconds in points)
+
+    def at(size: float, seconds: float) -> tuple[float, float]:
+        return left + (width - left - 20) * size / most, base - (base - 16) * seconds / longest
+
+    dots, marks = "", ""
+    for size, seconds in points:
+        x, y = at(size, seconds)
+        dots += (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/><text x="{x - 8:.1f}" y="{y - 10:.1f}">{seconds:.1f} s</text>'
+        )
+        marks += f'<text x="{x:.1f}" y="{base + 20}">{size / 1e6:.0f} MB</text>'
+    (x1, y1), (x2, y2) = at(0, start), at(most, start + slope * most)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="13" text-anchor="middle" role="img">'
+        "<title>CPU time of the whole comparison over the size of its traces</title>"
+        '<rect width="100%" height="100%" fill="#fff"/>'
+        f'<path d="M{left} 16V{base}H{width - 20}" fill="none" stroke="#888"/>'
+        f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="#0072b2" stroke-width="2"/>'
+        f'<g fill="#d55e00">{dots}</g><g fill="#333">{marks}'
+        f'<text x="{(left + width) / 2:.0f}" y="{base + 40}">traces of one frame, 250 layers</text>'
+        f'<text transform="translate(20 {base / 2:.0f}) rotate(-90)">seconds of CPU</text></g></svg>\n'
+    )
 
 
 def interleaved(repeat: int, *works: Callable[[], None]) -> list[float]:
