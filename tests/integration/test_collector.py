@@ -72,7 +72,10 @@ def test_bundle_is_stored_compared_and_free_to_repeat(collector: Process, broker
 def test_malformed_messages_are_answered_or_counted_and_never_fatal(collector: Process, broker: int) -> None:
     end = asyncio.run(Board(broker, b'{"schema": 1, "device": 5}', {}, "cam-3").send())
     assert isinstance(end, Refused) and end.reason.startswith("bad_manifest")
+    named = asyncio.run(Board(broker, b"{}", {}, "uploads").send())
+    assert isinstance(named, Refused) and "give the board another one (key `device`" in named.reason
     junk = (
+        (topic("runs", "status"), encode(Status("online", 1))),
         (topic("cam-3", "status"), b"{"),
         (topic("cam-3", "status"), b"[" * 50_000),
         (topic("cam-3", "alarm"), b"\x00\xff"),
@@ -86,7 +89,14 @@ def test_malformed_messages_are_answered_or_counted_and_never_fatal(collector: P
     rows = collector.until("api/v1/devices", lambda rows: any(row["state"] == "online" for row in of("cam-3")(rows)))
     assert of("cam-3")(rows)[0]["phase"] == "acceptance"
     metrics = collector.get("metrics")
-    for reason, count in (("bad_topic", 2), ("bad_status", 2), ("bad_alarm", 1), ("bad_manifest", 1)):
+    assert not of("runs")(rows) and not of("uploads")(rows)
+    for reason, count in (
+        ("reserved_name", 2),
+        ("bad_topic", 2),
+        ("bad_status", 2),
+        ("bad_alarm", 1),
+        ("bad_manifest", 1),
+    ):
         assert f'tidegauge_collector_refused_total{{reason="{reason}"}} {count}.0' in metrics
 
 

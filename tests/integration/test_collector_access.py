@@ -96,6 +96,8 @@ def test_forged_headers_are_nobodys_word_in_the_real_server(tmp_path: Path, brok
         assert status == 200 and b'"name":"local"' in answer, "not a proxy, so the header says nothing"
         twice = asked(process.url, host, "Authorization: Bearer a", "Authorization: Bearer b")
         assert twice[0] == 400 and b"content-security-policy" in twice[1]
+        status, answer = asked(process.url, host, "this is no header")
+        assert status == 400 and b"Invalid HTTP request" in answer and b"content-security-policy" in answer
         assert asked(process.url, host, at="127.0.0.2")[0] == 401, "what a proxy sends is not from a person here"
         user = (host, "X-Forwarded-User: root", "X-Forwarded-For: 192.0.2.9")
         status, answer = asked(process.url, *user, at="127.0.0.2")

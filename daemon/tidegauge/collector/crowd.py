@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from litestar.types import ASGIApp
@@ -11,8 +12,8 @@ from tidegauge.collector.headers import with_security
 _BODY = b'{"status_code":503,"detail":"too many requests at once: try again in a moment"}'
 
 
-def limited(app: Any, most: int) -> ASGIApp:
-    """The application, answering 503 while `most` requests are under way."""
+def limited(app: Any, most: int, full: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """The application, answering 503 while `most` requests are under way, or the process is `full` of connections."""
     busy = 0
 
     async def reached(scope: Any, receive: Any, send: Any) -> None:
@@ -20,7 +21,7 @@ def limited(app: Any, most: int) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        if busy >= most:
+        if busy >= most or full():
             await _refuse(scope, send)
             return
         busy += 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, delete, func, not_, or_, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, not_, or_, select, update
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import Database, upsert
 from tidegauge.collector.device_metrics import OUTDATED, ActiveAlarm
+from tidegauge.collector.fleet_drift import LEAST_LOG_E, Drifting, standing_out
+from tidegauge.collector.measures import measures
 from tidegauge.collector.tables import Device, alarms, devices, identity
 from tidegauge.link import vitals
 from tidegauge.link.wire import AlarmChange, Status
@@ -38,6 +40,7 @@ class DeviceRows(Database):
         A status is retained at the broker and repeated, so it also tells of alarms whose own message was not heard.
         """
         row = {"device": device, **msgspec.to_builtins(status), "last_seen": now}
+        row |= msgspec.structs.asdict(measures(status.detail))
         # A will knows nothing of phase and model, and is not a sign of life: keep what the device said last.
         only = ("session", "state") if status.state == "lost" else None
         with self._engine.begin() as connection:
@@ -72,13 +75,13 @@ class DeviceRows(Database):
             connection.execute(delete(alarms).where(told))
 
     def devices(self) -> list[Device]:
-        active = (
-            select(func.count())
-            .select_from(alarms)
-            .where(and_(alarms.c.device == devices.c.device, alarms.c.active))
-            .scalar_subquery()
-        )
-        return self._rows(select(devices, active.label("alarms")).order_by(devices.c.device), Device)
+        return self._rows(device_query().order_by(devices.c.device), Device)
+
+    def standing_out(self) -> list[Drifting]:
+        """Boards that stand out from the whole fleet, those with most evidence first: see `fleet_drift`."""
+        found = (devices.c.device, devices.c.model, devices.c.log_e)
+        told = self._rows(select(*found).where(devices.c.log_e >= LEAST_LOG_E), Drifting)
+        return standing_out(told, self.device_count()) if told else []
 
     def device_count(self) -> int:
         with self._reading.begin() as connection:
@@ -88,6 +91,18 @@ class DeviceRows(Database):
         """Alarms that were raised and not cleared, of all devices."""
         found = (alarms.c.device, alarms.c.detector, alarms.c.verdict, alarms.c.received)
         return self._rows(select(*found).where(alarms.c.active), ActiveAlarm)
+
+
+def device_query() -> Select[Any]:
+    """Devices with their number of active alarms, which is counted once for all of them."""
+    raised = (
+        select(alarms.c.device, func.count().label("alarms"))
+        .where(alarms.c.active)
+        .group_by(alarms.c.device)
+        .subquery("raised")
+    )
+    count = func.coalesce(raised.c.alarms, 0).label("alarms")
+    return select(devices, count).outerjoin(raised, raised.c.device == devices.c.device)
 
 
 def _match_alarms(connection: Connection, device: str, status: Status, now: Wall) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select
 
 from tidegauge.collector.database import Database
 from tidegauge.collector.tables import bundles
@@ -51,22 +51,34 @@ class FindingRows(Database):
     def findings(self, since: float = 0.0, limit: int = 200) -> list[Finding]:
         """Those with a bundle since a time, the ones on most boards first."""
         groups = (bundles.c.model, bundles.c.artifacts, bundles.c.sdk, bundles.c.culprit, bundles.c.culprit_cause)
-        query = (
+        boards = (  # in the order of the index, so that nothing is sorted but what comes out of it
             select(
-                bundles.c.model,
-                bundles.c.artifacts,
-                bundles.c.sdk,
-                bundles.c.culprit.label("layer"),
-                bundles.c.culprit_cause.label("cause"),
-                func.count(bundles.c.device.distinct()).label("devices"),
+                *groups,
                 func.count().label("bundles"),
                 func.min(bundles.c.received).label("first"),
                 func.max(bundles.c.received).label("last"),
             )
             .where(bundles.c.culprit != "")
-            .group_by(*groups)
-            .having(func.max(bundles.c.received) >= since)
-            .order_by(func.count(bundles.c.device.distinct()).desc(), func.max(bundles.c.received).desc())
+            .group_by(*groups, bundles.c.device)
+            .subquery("boards")
+        )
+        by = [boards.c[column.name] for column in groups]
+        number, last = func.count(), func.max(boards.c.last)
+        query = (
+            select(
+                boards.c.model,
+                boards.c.artifacts,
+                boards.c.sdk,
+                boards.c.culprit.label("layer"),
+                boards.c.culprit_cause.label("cause"),
+                number.label("devices"),
+                cast(func.sum(boards.c.bundles), BigInteger).label("bundles"),
+                func.min(boards.c.first).label("first"),
+                last.label("last"),
+            )
+            .group_by(*by)
+            .having(last >= since)
+            .order_by(number.desc(), last.desc())
             .limit(limit)
         )
         return self._rows(query, Finding)

@@ -16,52 +16,52 @@ over an endless stream).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, expm1, isfinite, log
 
 import msgspec
 
-from tidegauge.collector.tables import Device
 from tidegauge.link import vitals
 
 #: Largest expected share of healthy boards among those named at one time.
 FALSE_SHARE = 0.05
+#: Below this no board is named, however many have as much: the threshold where all of them do.
+LEAST_LOG_E = -log(FALSE_SHARE)
 
 
 class Drifting(msgspec.Struct, frozen=True):
-    """A board that stands out. `log_e`: natural logarithm of its e-value; `detector`: the one with most evidence."""
+    """A board by its evidence. `log_e`: natural logarithm of its e-value."""
 
     device: str
     model: str
-    detector: str
     log_e: float
 
 
-def drifting(devices: Sequence[Device]) -> list[Drifting]:
-    """The boards that stand out from the fleet by what they have last told, those with most evidence first.
+def standing_out(told: Sequence[Drifting], fleet: int) -> list[Drifting]:
+    """The boards that stand out from a fleet of so many, those with most evidence first.
 
-    A board that has told no evidence counts as one without any: the fleet is as large as it is.
+    `told`: at least those with `LEAST_LOG_E`. A board that has told no evidence counts as one without any: the fleet is
+    as large as it is.
     """
-    told = sorted(filter(None, map(_evidence, devices)), key=lambda each: (-each.log_e, each.device))
+    ranked = sorted(told, key=lambda each: (-each.log_e, each.device))
     named = 0
-    for rank, each in enumerate(told, 1):
-        if each.log_e >= log(len(devices) / (rank * FALSE_SHARE)):
+    for rank, each in enumerate(ranked, 1):
+        if each.log_e >= log(fleet / (rank * FALSE_SHARE)):
             named = rank
-    return told[:named]
+    return ranked[:named]
 
 
-def _evidence(device: Device) -> Drifting | None:
-    found: dict[str, float] = {}
-    for key, value in device.detail.items():
-        detector = key.removeprefix(vitals.EVIDENCE)
-        count = device.detail.get(vitals.OBSERVATIONS + detector, 0.0)
+def log_e(detail: Mapping[str, float]) -> float | None:
+    """Logarithm of a board's e-value, from the numbers of its status; None where it has told no evidence."""
+    found = []
+    for key, value in detail.items():
+        count = detail.get(vitals.OBSERVATIONS + key.removeprefix(vitals.EVIDENCE), 0.0)
         if key.startswith(vitals.EVIDENCE) and isfinite(value) and isfinite(count) and count >= 1:
-            found[detector] = _log_e(value, count)
+            found.append(_log_e(value, count))
     if not found:
         return None
-    top = max(found, key=lambda name: (found[name], name))
-    mean = found[top] + log(sum(exp(value - found[top]) for value in found.values()) / len(found))
-    return Drifting(device.device, device.model, top, mean)
+    top = max(found)
+    return top + log(sum(exp(value - top) for value in found) / len(found))
 
 
 def _log_e(evidence: float, observations: float) -> float:

@@ -10,11 +10,13 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 
 from tidegauge.collector.bundle_rows import bundle_query
 from tidegauge.collector.database import Database
+from tidegauge.collector.device_rows import device_query
 from tidegauge.collector.record_rows import StoredRecord
 from tidegauge.collector.tables import Bundle, BundleState, Device, alarms, bundles, devices, records
 from tidegauge.spool.records import HistoryRecord
 
-DeviceOrder = Literal["name", "last_seen", "state", "model", "version", "alarms"]
+#: "drift": evidence as a share of its limit; "evidence": the e-value by which boards stand out from the fleet.
+DeviceOrder = Literal["name", "last_seen", "state", "model", "version", "alarms", "drift", "loss", "evidence"]
 #: Rows that are read from the database at once.
 _PIECE = 500
 
@@ -64,18 +66,17 @@ class FleetRows(Database):
         limit: int = 200,
         offset: int = 0,
     ) -> list[Device]:
-        count = _active().label("alarms")
-        key: ColumnElement[Any] = count if order == "alarms" else _ORDERS[order]
-        query = select(devices, count).where(_devices(which))
-        query = query.order_by(key.desc() if descending else key, devices.c.device).limit(limit).offset(offset)
-        return self._rows(query, Device)
+        """In an order; what a device has not told comes last, whichever way it is sorted."""
+        query = device_query().where(_devices(which))
+        key: ColumnElement[Any] = query.selected_columns.alarms if order == "alarms" else _ORDERS[order]
+        key = (key.desc() if descending else key.asc()).nulls_last()
+        return self._rows(query.order_by(key, devices.c.device).limit(limit).offset(offset), Device)
 
     def count_devices(self, which: DeviceFilter) -> int:
         return self._count(select(func.count()).select_from(devices).where(_devices(which)))
 
     def device(self, name: str) -> Device | None:
-        query = select(devices, _active().label("alarms")).where(devices.c.device == name)
-        return next(iter(self._rows(query, Device)), None)
+        return next(iter(self._rows(device_query().where(devices.c.device == name), Device)), None)
 
     def alarms(self, device: str = "", active: bool | None = None, limit: int = 200, offset: int = 0) -> list[Alarm]:
         """Newest first."""
@@ -118,12 +119,10 @@ _ORDERS: dict[str, ColumnElement[Any]] = {
     "state": devices.c.state,
     "model": devices.c.model,
     "version": devices.c.version,
+    "drift": devices.c.drift,
+    "loss": devices.c.loss,
+    "evidence": devices.c.log_e,
 }
-
-
-def _active() -> Any:
-    mine = and_(alarms.c.device == devices.c.device, alarms.c.active)
-    return select(func.count()).select_from(alarms).where(mine).scalar_subquery()
 
 
 def _devices(which: DeviceFilter) -> ColumnElement[bool]:

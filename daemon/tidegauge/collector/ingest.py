@@ -16,8 +16,10 @@ from tidegauge.clocks import monotonic, wall
 from tidegauge.collector import waiting
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.collector.store import Store
+from tidegauge.collector.uploads import UPLOADS
 from tidegauge.link.command_wire import ANSWER, COMMAND, MAX_ANSWER, command_topic
 from tidegauge.link.commands import BadTopic, FileTopic, FinCommand, parse, response_topic
+from tidegauge.link.receiver import FAILURE
 from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -28,6 +30,9 @@ TOPICS = (f"{PREFIX}/+/status", f"{PREFIX}/+/alarm", f"{PREFIX}/+/file/#")
 COMMAND_TOPICS = (f"{PREFIX}/+/{COMMAND}", f"{PREFIX}/+/{ANSWER}")
 
 _SMALL = re.compile(rf"{PREFIX}/(?P<device>[A-Za-z0-9_-]{{1,64}})/(?P<kind>status|alarm|{COMMAND}|{ANSWER})", re.ASCII)
+#: Names that no board may have: of bundles that people upload, and of runs, whose reports stand beside the boards'.
+RESERVED = frozenset({UPLOADS, "runs"})
+_NOT_A_NAME = "this name is the collector's own, give the board another one (key `device` of its agent.toml)"
 #: Largest status or alarm, and largest of all that is small.
 _SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
@@ -52,11 +57,15 @@ class Ingest:
 
     def __init__(self, shelf: Shelf, publish: Publish) -> None:
         self._lanes = [_Lane(shelf, publish) for _ in range(_LANES)]
-        self._metrics = shelf.metrics
+        self._metrics, self._publish, self._told = shelf.metrics, publish, set[str]()
 
     async def put(self, topic: str, payload: bytes) -> None:
         """One message, from anyone: it may be anything."""
         small = _SMALL.fullmatch(topic)
+        device = small["device"] if small is not None else topic.removeprefix(f"{PREFIX}/").partition("/")[0]
+        if device in RESERVED:
+            await self._refuse(device, topic)
+            return
         if small is not None:
             await self._lane(small["device"]).put_small(small["device"], small["kind"], payload)
             return
@@ -67,6 +76,16 @@ class Ingest:
             _log.warning("ignored: %s", error)
             return
         await self._lane(parsed.device).put_file(topic, parsed, payload)
+
+    async def _refuse(self, device: str, topic: str) -> None:
+        """A board may not be called what the collector calls something of its own: it hears so, and the log tells."""
+        self._metrics.refused("reserved_name")
+        if device not in self._told:
+            self._told.add(device)
+            _log.error("a board calls itself %s: %s", device, _NOT_A_NAME)
+        if topic.endswith("/init"):
+            answer = FileResponse(topic, FAILURE, f"reserved_name: {_NOT_A_NAME}")
+            await self._publish(response_topic(device), encode(answer))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ Counts of what is in the database are read from it at each scrape; counters are 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,12 +17,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from tidegauge import __version__
-from tidegauge.clocks import Wall, wall
+from tidegauge.clocks import Monotonic, Wall, monotonic, wall
 from tidegauge.collector import device_metrics
 from tidegauge.collector.findings import Finding
-from tidegauge.collector.fleet_drift import FALSE_SHARE, drifting
+from tidegauge.collector.fleet_drift import FALSE_SHARE, Drifting
 from tidegauge.collector.store import Store
-from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES, Device
+from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.certificates import expiry
 
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 MESSAGES = ("status", "alarm", "file", "command", "command-answer")
 REFUSALS = (
     "bad_topic",
+    "reserved_name",
     "bad_status",
     "bad_alarm",
     "bad_manifest",
@@ -47,6 +49,9 @@ FINDING_DAYS, FINDINGS = 7.0, 50
 FLEET_BOARDS = 50
 #: Longest label that a comparison's answer may make.
 _LABEL = 200
+#: Seconds, and a number: see `_Boards`.
+_LONG, _SHARE = 0.25, 10.0
+_AGE = "How old what is told of each board is in this answer, which is made anew at intervals where boards are many."
 SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 
 
@@ -59,7 +64,7 @@ class CollectorMetrics:
     def __init__(self, store: Store, by_device: bool = True, certificate: str = "") -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
         self._registry = CollectorRegistry()
-        self._registry.register(_FromStore(store, by_device))
+        self._registry.register(_FromStore(store))
         if certificate:
             self._registry.register(_OfCertificate(Path(certificate)))
         self._connected = self._gauge("mqtt_connected", "Whether the broker is connected.")
@@ -74,6 +79,9 @@ class CollectorMetrics:
             registry=self._registry,
             buckets=SECONDS,
         )
+        self._boards = _Boards(store) if by_device else None
+        if by_device:
+            self._age = self._gauge("device_metrics_age_seconds", _AGE)
         self._gauge("build_info", "Version of the collector.", "version").labels(__version__).set(1)
         for counter, values in (
             (self._messages, MESSAGES),
@@ -107,7 +115,11 @@ class CollectorMetrics:
 
     def render(self) -> bytes:
         """The text format; reads the database, so call it in a thread."""
-        return generate_latest(self._registry)
+        if self._boards is None:
+            return generate_latest(self._registry)
+        text, age = self._boards.text()
+        self._age.set(age)
+        return generate_latest(self._registry) + text
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"tidegauge_collector_{name}", text, labels, registry=self._registry)
@@ -116,18 +128,38 @@ class CollectorMetrics:
         return Counter(f"tidegauge_collector_{name}", text, labels, registry=self._registry)
 
 
-class _FromStore(Collector):
-    """Gauges that are what the database says at the moment of the scrape; also what boards behind NAT last told."""
+class _Boards:
+    """What boards behind NAT have last told, as text. Of a large fleet it is some ten megabytes: what took longer than
+    `_LONG` to make is made anew only after `_SHARE` times as long, however many ask.
+    """
 
-    def __init__(self, store: Store, by_device: bool) -> None:
-        self._store, self._by_device = store, by_device
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._made, self._due, self._text = Monotonic(0.0), Monotonic(0.0), b""
+
+    def text(self) -> tuple[bytes, float]:
+        """The text, and its age in seconds. Two who ask at once share the making of it."""
+        with self._lock:
+            began = monotonic()
+            if began >= self._due:
+                self._text = device_metrics.text(self._store.devices(), self._store.active_alarms())
+                took = monotonic() - began
+                self._made, self._due = began, Monotonic(began + (1 + _SHARE) * took if took > _LONG else began)
+            return self._text, monotonic() - self._made
+
+
+class _FromStore(Collector):
+    """Gauges that are what the database says at the moment of the scrape."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(())  # else the registry would read the database when this is registered
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        totals, devices = self._store.totals(), self._store.devices()
-        yield GaugeMetricFamily("tidegauge_collector_devices", "Devices known.", value=len(devices))
+        totals = self._store.totals()
+        yield GaugeMetricFamily("tidegauge_collector_devices", "Devices known.", value=self._store.device_count())
         yield GaugeMetricFamily(
             "tidegauge_collector_clock_seconds",
             "The collector's own Unix time, to compare with its other times.",
@@ -137,15 +169,12 @@ class _FromStore(Collector):
         yield _by_state("transfers", "Files of devices by state of their transfer.", TRANSFER_STATES, totals.transfers)
         yield GaugeMetricFamily("tidegauge_collector_blobs", "Blobs held.", value=totals.blobs)
         yield GaugeMetricFamily("tidegauge_collector_blobs_bytes", "Size of all blobs held.", value=totals.blob_bytes)
-        yield from _fleet(devices)
+        yield from _fleet(self._store.standing_out())
         yield _findings(self._store.findings(Wall(wall() - FINDING_DAYS * 86400.0), FINDINGS))
-        if self._by_device:
-            yield from device_metrics.families(devices, self._store.active_alarms())
 
 
-def _fleet(devices: Sequence[Device]) -> Iterator[GaugeMetricFamily]:
+def _fleet(found: Sequence[Drifting]) -> Iterator[GaugeMetricFamily]:
     """Boards that stand out when all are judged together; the first of them by name."""
-    found = drifting(devices)
     yield GaugeMetricFamily(
         "tidegauge_collector_fleet_drift_boards",
         f"Boards whose evidence stands out from the whole fleet: at most {FALSE_SHARE:.0%} of them by chance.",

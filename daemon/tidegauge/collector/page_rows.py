@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select
+from sqlalchemy import BigInteger, Select, and_, case, cast, func, or_, select
 
 from tidegauge.collector.database import Database
 from tidegauge.collector.tables import alarms, bundles, devices, records
@@ -79,20 +79,35 @@ class PageRows(Database):
     def model_sets(self, limit: int = 200) -> list[ModelSet]:
         """Those last heard of first."""
         groups = (bundles.c.model, bundles.c.artifacts, bundles.c.sdk)
-        unaccepted: ColumnElement[Any] = case((bundles.c.detector == "acceptance", bundles.c.device))
-        query: Select[Any] = (
+        fine = and_(bundles.c.state == "compared", bundles.c.exit_code == 0)
+        counted = {
+            "bundles": func.count(),
+            "culprits": func.count(case((bundles.c.culprit != "", 1))),
+            "fine": func.count(case((fine, 1))),
+        }
+        boards = (  # in the order of the index, from which all of it can be read
             select(
                 *groups,
-                func.count(bundles.c.device.distinct()).label("boards"),
-                func.count().label("bundles"),
-                func.count(case((bundles.c.culprit != "", 1))).label("culprits"),
-                func.count(case((and_(bundles.c.state == "compared", bundles.c.exit_code == 0), 1))).label("fine"),
-                func.count(unaccepted.distinct()).label("refused"),
+                *(each.label(name) for name, each in counted.items()),
+                func.max(case((bundles.c.detector == "acceptance", 1), else_=0)).label("refused"),
                 func.min(bundles.c.received).label("first"),
                 func.max(bundles.c.received).label("last"),
             )
-            .group_by(*groups)
-            .order_by(func.max(bundles.c.received).desc(), *groups)
+            .group_by(*groups, bundles.c.device)
+            .subquery("boards")
+        )
+        by = [boards.c[column.name] for column in groups]
+        last = func.max(boards.c.last)
+        query: Select[Any] = (
+            select(
+                *by,
+                func.count().label("boards"),
+                *(cast(func.sum(boards.c[name]), BigInteger).label(name) for name in (*counted, "refused")),
+                func.min(boards.c.first).label("first"),
+                last.label("last"),
+            )
+            .group_by(*by)
+            .order_by(last.desc(), *by)
             .limit(limit)
         )
         return self._rows(query, ModelSet)

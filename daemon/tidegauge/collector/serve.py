@@ -32,6 +32,7 @@ from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.presence import Presence
+from tidegauge.collector.protocol import Protocol
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.registered import Registered
 from tidegauge.collector.relay import Relay
@@ -235,11 +236,12 @@ class WebServer(uvicorn.Server):
         self._feeds: Feeds = app.state.feeds
         super().__init__(
             uvicorn.Config(
-                limited(app, _AT_ONCE),
+                limited(app, _AT_ONCE, lambda: len(self.server_state.connections) >= 4 * _AT_ONCE),
+                http=Protocol,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=4 * _AT_ONCE,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=2,
                 proxy_headers=False,  # else uvicorn would let whoever is on this computer say where it comes from

@@ -54,6 +54,10 @@ devices = Table(
     Column("alarm", Text, nullable=False),
     Column("detail", JSON, nullable=False),
     Column("last_seen", Float, nullable=False),
+    Column("drift", Float),
+    Column("loss", Float),
+    Column("log_e", Float),
+    Index("devices_by_log_e", "log_e"),
 )
 
 #: The public key by which a device's manifests are known. `registered`: a person gave it; else it was the first one.
@@ -137,6 +141,9 @@ bundles = Table(
     Index("bundles_by_time", "received"),
     Index("bundles_by_state", "state"),
     Index("bundles_by_manifest", "manifest_sha256"),
+    Index(
+        "bundles_by_set", "model", "artifacts", "sdk", "device", "received", "culprit", "state", "exit_code", "detector"
+    ),
     Index(
         "bundles_by_finding",
         "model",
@@ -313,6 +320,7 @@ runs = Table(
     Column("coverage", Float),
     Column("seconds", Float),
     Column("finished", Float, nullable=False),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
     Index("runs_by_time", "asked"),
     Index("runs_by_source", "source"),
 )

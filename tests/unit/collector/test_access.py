@@ -300,7 +300,11 @@ def test_too_many_at_once_are_told_so_with_all_headers() -> None:
             await entered.wait()
             second = await client.get("/reports/a/b/report.html")
             go_on.set()
-            return await first, second, await client.get("/")
+            served, later = await first, await client.get("/")
+        full = httpx.ASGITransport(limited(slow, 1, lambda: True))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=full, base_url="http://collector") as client:
+            assert (await client.get("/")).status_code == 503
+        return served, second, later
 
     served, refused, later = asyncio.run(crowd())
     assert (served.status_code, refused.status_code, later.status_code) == (200, 503, 200)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
-from tidegauge.collector.device_metrics import OUTDATED, SERIES, ActiveAlarm, families
+from tidegauge.collector.device_metrics import OUTDATED, SERIES, ActiveAlarm, families, text
 from tidegauge.collector.tables import Device
 from tidegauge.link import vitals
 
@@ -91,3 +94,30 @@ def test_no_board_gets_more_than_its_series(detail: dict[str, float], alarms: li
         for sample in family.samples
     ]
     assert len(found) == len(set(found)) <= SERIES
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=12) | st.sampled_from(
+    ['a"b', "c\\n", "d\ne"]
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.builds(lambda model, detail: (model, detail), NAMES, st.dictionaries(KEYS, st.floats(), max_size=12)),
+        max_size=4,
+    ),
+    st.lists(st.builds(ActiveAlarm, st.just("cam-1"), NAMES, st.text(), st.floats(0, 2000)), max_size=5),
+)
+def test_the_text_says_what_the_families_say(
+    boards: list[tuple[str, dict[str, float]]], alarms: list[ActiveAlarm]
+) -> None:
+    devices = [board(device=f"cam-{n}", model=model, detail=detail) for n, (model, detail) in enumerate(boards)]
+
+    def said(found: Iterable[Metric]) -> dict[str, tuple[str, str, list[tuple[dict[str, str], float]]]]:
+        return {
+            each.name: (each.type, each.documentation, [(sample.labels, sample.value) for sample in each.samples])
+            for each in found
+        }
+
+    assert said(text_string_to_metric_families(text(devices, alarms).decode())) == said(families(devices, alarms))

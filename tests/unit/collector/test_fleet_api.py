@@ -89,6 +89,27 @@ def test_devices_are_found_sorted_and_paged(store: Store) -> None:
     assert only.message == "It drifts." and store.alarms(active=False) == []
 
 
+def test_devices_are_sorted_by_what_they_have_told_of_their_drift(store: Store, client: TestClient[Any]) -> None:
+    """Past its limit a board goes on climbing; one that has told nothing comes last, whichever way it is sorted."""
+    for name, evidence, loss in (("cam-1", 6.0, 0.2), ("cam-2", 24.0, 0.01), ("cam-3", 36.0, 0.4)):
+        told = {"loss": loss, "evidence.loss": evidence, "limit.loss": 12.0, "evidence.nmse": 1.0, "limit.nmse": 12.0}
+        online(store, name, "enhancer", 1.0, detail={**told, "observations.loss": 1000.0})
+    online(store, "cam-0", "enhancer", 1.0)
+
+    def names(order: str, descending: bool) -> list[str]:
+        query = {"order": order, "descending": str(descending).lower()}
+        return [each["device"][-1] for each in client.get("/api/v1/fleet", params=query).json()["items"]]
+
+    assert names("drift", True) == names("evidence", True) == ["3", "2", "1", "0"]
+    assert names("drift", False) == ["1", "2", "3", "0"]
+    assert names("loss", True) == ["3", "1", "2", "0"] and names("loss", False) == ["2", "1", "3", "0"]
+    assert [each.device for each in store.standing_out()] == ["cam-3", "cam-2"]
+    page = client.get("/?order=evidence").text
+    assert page.count(">stands out</span>") == 2 and "<b>2</b> stand out" in page
+    online(store, "cam-3", "enhancer", 2.0, detail={"loss": 0.1})  # it has told the newest, and nothing else
+    assert names("drift", True) == ["2", "1", "0", "3"]
+
+
 def test_bundles_are_found_by_what_they_are(store: Store, bundle_maker: Callable[..., Any]) -> None:
     for number, device in enumerate(("cam-1", "cam-1", "cam-2")):
         made = bundle_maker(device, f"bundle-000{number}")

@@ -11,6 +11,7 @@ from litestar.params import QueryParameter
 from litestar.response import Stream, Template
 
 from tidegauge.collector import views_fleet
+from tidegauge.collector.fleet_drift import FALSE_SHARE
 from tidegauge.collector.fleet_rows import DeviceFilter, DeviceOrder
 from tidegauge.collector.pages import live
 from tidegauge.collector.pages.common import AnyRequest, PageNumber, Shown, Text, TheSite, page
@@ -54,7 +55,13 @@ def fleet(
     """Devices that match, sorted, a page at a time; what is wrong comes first."""
     asked = Asked(search, device_state, model, program, alarmed, order, descending, number)
     given = _given(asked)
-    return page("fleet.html", shown(site, asked), f"/live/fleet/events{views_fleet.query(given)}", given=given)
+    return page(
+        "fleet.html",
+        shown(site, asked),
+        f"/live/fleet/events{views_fleet.query(given)}",
+        given=given,
+        false_share=FALSE_SHARE,
+    )
 
 
 @get("/live/fleet/events")
@@ -80,10 +87,14 @@ def shown(site: Site, asked: Asked) -> Shown:
     store = site.store
     where = views_fleet.paging(store.count_devices(which), asked.page, SIZE)
     devices = store.find_devices(which, asked.order, asked.descending, SIZE, (where.number - 1) * SIZE)
+    named = store.standing_out()
+    here = {device.device for device in devices}
     return {
         "asked": asked,
         "paging": where,
         "devices": devices,
+        "standing_out": {each.device: each.log_e for each in named if each.device in here},
+        "named": len(named),
         "counts": store.fleet_counts(),
         "choices": store.fleet_choices(),
         "findings": store.findings(limit=FINDINGS),
