@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -36,7 +36,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scale_queries
 from scale_boards import Task, Through, device_of
 
-INGESTERS, COMPARERS, BOARD_PROCESSES = 3, 2, 4
+#: Processes of the collector by role, and of boards.
+PROCESSES = {"ingest": 3, "compare": 2}
+BOARD_PROCESSES, LEAST_BOARDS = 4, 10
 LAYER, CAUSE = "/dec/c3/Relu_output_0", "gain"
 #: Different traced runs; the bundles of a fleet are made of these, each with a manifest of its own.
 TRACED = 10
@@ -72,7 +74,9 @@ class Broker:
 class Fleet:
     """A collector of several processes, with what it needs, in a folder. `roles`: its processes by name."""
 
-    def __init__(self, folder: Path, cluster: Cluster, s3: S3, library: Path) -> None:
+    def __init__(
+        self, folder: Path, cluster: Cluster, s3: S3, library: Path, processes: Mapping[str, int] = PROCESSES
+    ) -> None:
         self.database = cluster.database()
         self.broker = Broker(folder / "broker")
         shared = (
@@ -80,7 +84,7 @@ class Fleet:
             f'endpoint = "{s3.endpoint}"\nregion = "us-east-1"\n[ingest]\ngroup = "ingest"\n'
         )
         self.roles: dict[str, Process] = {}
-        for role, count in (("ingest", INGESTERS), ("compare", COMPARERS)):
+        for role, count in processes.items():
             for number in range(count):
                 place = folder / f"{role}-{number}"
                 place.mkdir()
@@ -110,6 +114,13 @@ class Fleet:
     def number(self, query: str) -> float:
         return float(str(self.ask(query)[0][0]))
 
+    def worth_killing(self, name: str, bundles: int) -> bool:
+        """Whether a process has something to lose: one that compares only while, or after, something is compared."""
+        if not name.startswith("compare"):
+            return True
+        states = [str(state) for (state,) in self.ask("SELECT state FROM bundles")]
+        return "comparing" in states or (len(states) == bundles and set(states) <= {"compared", "failed"})
+
     def kill(self, name: str) -> None:
         target = self.broker if name == "broker" else self.roles[name]
         target.kill()
@@ -118,7 +129,9 @@ class Fleet:
 
 
 class Trial(msgspec.Struct):
-    """What one fleet did. `compared`: by device, the Unix time at which its bundle was first seen compared."""
+    """What one fleet did. `compared`: by device, the Unix time at which its bundle was first seen compared. `killed`:
+    names of processes, in the order of the kills.
+    """
 
     boards: int
     bundles: int
@@ -131,6 +144,7 @@ class Trial(msgspec.Struct):
     database_bytes: float
     duplicated: int
     failed: int
+    killed: list[str]
 
 
 def bundles_of(lab: Board, folder: Path, boards: int, count: int) -> dict[int, str]:
@@ -155,19 +169,28 @@ def bundles_of(lab: Board, folder: Path, boards: int, count: int) -> dict[int, s
     return found
 
 
-def trial(fleet: Fleet, boards: int, hours: int, bundles: dict[int, str], kills: list[str]) -> Trial:
-    """Everything that all boards have is sent, taken in and compared, while processes are killed in turn."""
+def trial(
+    fleet: Fleet, boards: int, hours: int, bundles: dict[int, str], kills: list[str], pause: float = BEFORE_KILL
+) -> Trial:
+    """Everything that all boards have is sent, taken in and compared, while processes are killed in turn.
+
+    `pause`: seconds before each kill; a process that compares is killed while something is being compared.
+    """
     with fleet.running():
         before, began, cpu = fleet.number(_SIZE), time.time(), _cpu(fleet)
         children = [_start(Task(fleet.broker.port, *part, hours, bundles)) for part in _parts(boards)]
         compared: dict[str, float] = {}
-        waiting, due = list(kills), time.time() + BEFORE_KILL
-        while len(compared) < len(bundles) or any(child.poll() is None for child in children):
+        killed: list[str] = []
+        due = time.time() + pause
+        while (
+            len(compared) < len(bundles) or any(child.poll() is None for child in children) or len(killed) < len(kills)
+        ):
             if time.time() - began > ENDS_WITHIN:
                 raise TimeoutError(f"{len(compared)} of {len(bundles)} bundles compared in {ENDS_WITHIN:.0f} s")
-            if waiting and time.time() > due:
-                fleet.kill(waiting.pop(0))
-                due = time.time() + BEFORE_KILL
+            if len(killed) < len(kills) and time.time() > due and fleet.worth_killing(kills[len(killed)], len(bundles)):
+                fleet.kill(kills[len(killed)])
+                killed.append(kills[len(killed)])
+                due = time.time() + pause
             for (device,) in fleet.ask("SELECT device FROM bundles WHERE state IN ('compared', 'failed')"):
                 compared.setdefault(str(device), time.time())
             time.sleep(0.2)
@@ -185,6 +208,7 @@ def trial(fleet: Fleet, boards: int, hours: int, bundles: dict[int, str], kills:
             fleet.number(_SIZE) - before,
             int(fleet.number("SELECT count(*) - count(DISTINCT manifest_sha256) FROM bundles")),
             int(fleet.number("SELECT count(*) FROM bundles WHERE state = 'failed'")),
+            killed,
         )
 
 
@@ -193,7 +217,7 @@ _SIZE = "SELECT pg_database_size(current_database())"
 
 def _parts(boards: int) -> Iterator[tuple[int, int]]:
     """First board and count of each process."""
-    each = max(1, -(-boards // BOARD_PROCESSES))
+    each = max(LEAST_BOARDS, -(-boards // BOARD_PROCESSES))
     for first in range(0, boards, each):
         yield first, min(each, boards - first)
 
@@ -207,7 +231,8 @@ def _start(task: Task) -> subprocess.Popen[bytes]:
 
 def _results(child: subprocess.Popen[bytes]) -> list[Through]:
     assert child.stdout is not None
-    lines = child.stdout.read().splitlines()
+    with child.stdout as out:
+        lines = out.read().splitlines()
     if child.wait() != 0:
         raise RuntimeError(f"a process of boards ended with code {child.returncode}")
     return [msgspec.json.decode(line, type=Through) for line in lines]
