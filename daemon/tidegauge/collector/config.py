@@ -85,7 +85,8 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Days after which a bundle's blobs and report go, by how its comparison ended: with a culprit, fine, uncertain
     (coverage too low), failed or incomplete. `max_bytes` of all blobs: then the fine ones go first, oldest first.
     `history_days`: after which a board's hours of history go, and what it told of bundles that it gave up.
-    `alarm_days`: after which a message of an alarm that is over goes.
+    `alarm_days`: after which a message of an alarm that is over goes. `run_days`: after which a comparison goes that a
+    person has asked for, with its report and the traces that were uploaded for it; not one that is pinned.
     `orphan_hours`: a blob that nothing needs is kept so long, since its bundle may be on the way.
     """
 
@@ -96,6 +97,7 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Count = 0
     history_days: Days = 0.0
     alarm_days: Days = 0.0
+    run_days: Days = 0.0
     orphan_hours: Annotated[float, Meta(ge=1)] = 24.0
 
 

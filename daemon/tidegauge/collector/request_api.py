@@ -14,11 +14,12 @@ from litestar.exceptions import ClientException, HTTPException, NotFoundExceptio
 from litestar.openapi.spec import OpenAPIFormat, OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 from litestar.params import FromPath, JSONBody, QueryParameter, SkipValidation
 from litestar.response import ServerSentEvent, ServerSentEventMessage
-from litestar.status_codes import HTTP_202_ACCEPTED, HTTP_409_CONFLICT, HTTP_415_UNSUPPORTED_MEDIA_TYPE
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED, HTTP_409_CONFLICT, HTTP_415_UNSUPPORTED_MEDIA_TYPE
 from msgspec import Meta
 
 from tidegauge.clocks import monotonic, wall
 from tidegauge.collector.access import pictures, visitor_of
+from tidegauge.collector.bundle_api import Pin
 from tidegauge.collector.compare_process import HTML, JSON
 from tidegauge.collector.request_rows import Run, Upload, UploadKind, new_id
 from tidegauge.collector.site import Site
@@ -146,6 +147,14 @@ def run_events(site: TheSite, run_id: FromPath[str]) -> ServerSentEvent:
     return ServerSentEvent(changes("run", lambda: site.store.run(run_id), ("done", "failed")))
 
 
+@post("/runs/{run_id:str}/pin", status_code=HTTP_200_OK)
+async def pin_run(request: AnyRequest, site: TheSite, run_id: FromPath[str], data: JSONBody[Pin]) -> Run:
+    """Keep the run whatever retention says, or no longer."""
+    run = _found(await asyncio.to_thread(site.store.pin_run, run_id, data.pinned), f"there is no run {run_id}")
+    await site.access.record(request, "pin run" if data.pinned else "unpin run", run.device, {"run": run_id})
+    return run
+
+
 @delete("/runs/{run_id:str}", status_code=204)
 async def delete_run(request: AnyRequest, site: TheSite, run_id: FromPath[str]) -> None:
     """Forget a run and its report; the blobs go with the next retention."""
@@ -214,6 +223,7 @@ router = Router(
         list_runs,
         show_run,
         run_events,
+        pin_run,
         delete_run,
     ],
 )

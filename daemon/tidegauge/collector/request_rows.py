@@ -12,7 +12,7 @@ from sqlalchemy import Table, and_, delete, insert, select, update
 from tidegauge.clocks import Wall
 from tidegauge.collector.blob_rows import hold
 from tidegauge.collector.bundle_rows import StoredReport
-from tidegauge.collector.database import Database
+from tidegauge.collector.database import Database, batches
 from tidegauge.collector.tables import commands, run_files, runs, uploads
 
 RunKind = Literal["rejudged", "traces"]
@@ -29,7 +29,8 @@ class Run(msgspec.Struct, frozen=True):
     """A comparison that `who` asked for, at `asked`. `device` and `bundle`: of what was judged again, else "".
 
     `source`: SHA-256 of the blob that it is made from, `model` that of a registered model, "" for the one inside.
-    `exit_code`, `sentence`, `culprit`, `culprit_cause`, `coverage` as of a bundle. Unix seconds.
+    `exit_code`, `sentence`, `culprit`, `culprit_cause`, `coverage` as of a bundle. `pinned`: no retention deletes it.
+    Unix seconds.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Run(msgspec.Struct, frozen=True):
     coverage: float | None = None
     seconds: float | None = None
     finished: float = 0.0
+    pinned: bool = False
 
 
 class Upload(msgspec.Struct, frozen=True):
@@ -149,6 +151,22 @@ class RequestRows(Database):
         with self._engine.begin() as connection:
             connection.execute(delete(run_files).where(run_files.c.run == run))
             return connection.execute(delete(runs).where(runs.c.run == run)).rowcount > 0
+
+    def pin_run(self, run: str, pinned: bool) -> Run | None:
+        """Keep a run whatever retention says, or no longer. None where there is no such run."""
+        with self._engine.begin() as connection:
+            connection.execute(update(runs).where(runs.c.run == run).values(pinned=pinned))
+        return self.run(run)
+
+    def forget_runs(self, before: Wall, limit: int) -> int:
+        """Forget runs that have ended, were asked for before a time and are not pinned; `limit` at most. How many."""
+        over = and_(runs.c.state.in_(("done", "failed")), runs.c.asked < before, ~runs.c.pinned)
+        with self._engine.begin() as connection:
+            gone = delete(runs).where(and_(over, runs.c.run.in_(select(runs.c.run).where(over).limit(limit))))
+            names = list(connection.execute(gone.returning(runs.c.run)).scalars())
+            for some in batches(names):
+                connection.execute(delete(run_files).where(run_files.c.run.in_(some)))
+        return len(names)
 
     def add_upload(self, upload: Upload) -> None:
         """Note an upload; those of long ago are forgotten by this."""

@@ -1,4 +1,4 @@
-"""What is deleted by itself: bundles by age, by how their comparison ended, and by the room they take.
+"""What is deleted by itself: bundles by age, by how their comparison ended, and by the room they take; runs by age.
 
 The planner is pure. A bundle that is given up keeps its row, its answer and its manifest; its blobs and its report go,
 unless something else needs them. A pinned one stays whatever the rules say.
@@ -64,6 +64,8 @@ def apply(store: Store, destroy: Callable[[str], None], config: RetentionConfig,
     """
     given = due(store, config, now)
     give_up(store, given)
+    while config.run_days and store.forget_runs(Wall(now - config.run_days * _DAY), _BATCH):
+        pass
     before = Wall(now - config.orphan_hours * _HOUR)
     while store.condemn(before, now, _BATCH) == _BATCH:
         pass

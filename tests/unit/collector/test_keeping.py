@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 from tidegauge.cli.collector import command
 from tidegauge.clocks import Wall
 from tidegauge.collector import retention, verify
+from tidegauge.collector.bundle_rows import StoredReport
 from tidegauge.collector.config import RetentionConfig
 from tidegauge.collector.kept import Kept
 from tidegauge.collector.reception import Shelf
+from tidegauge.collector.request_rows import Run
 from tidegauge.collector.tables import Bundle
 
 DAY = 86400.0
@@ -33,6 +36,26 @@ def keep(shelf: Shelf, folder: Path, data: bytes, now: float = 0.0) -> str:
     shelf.store.reprieve(name)
     shelf.store.add_blob(name, shelf.blobs.put(name, source), Wall(now))
     return name
+
+
+def test_what_people_asked_for_goes_by_age_but_not_what_is_pinned_or_not_over(shelf: Shelf, tmp_path: Path) -> None:
+    store, names = shelf.store, ("old", "pinned", "open", "new")
+    sources = {name: keep(shelf, tmp_path, f"traces of {name}".encode()) for name in names}
+    report = keep(shelf, tmp_path, b"the report of the old one")
+    for name in names:
+        asked = 95 * DAY if name == "new" else 0.0
+        store.add_run(Run(name, "traces", f"{name}.zip", "", "", "ann", asked, {}, sources[name], ""))
+        if name != "open":
+            store.finish_run(name, "done", [StoredReport("report.html", report, 25)] if name == "old" else ())
+    assert store.pin_run("pinned", True) == msgspec.structs.replace(store.run("pinned"), pinned=True)  # type: ignore[type-var]
+    assert store.pin_run("nothing", True) is None
+    assert apply(shelf) == apply(shelf, run_days=101) == (0, 0) and len(store.runs()) == 4
+    assert apply(shelf, run_days=30) == (0, 2)  # its traces and its report
+    assert {run.run for run in store.runs()} == {"pinned", "open", "new"}
+    assert store.run_file("old", "report.html") is None
+    assert not shelf.blobs.has(sources["old"]) and not shelf.blobs.has(report) and shelf.blobs.has(sources["pinned"])
+    store.pin_run("pinned", False)
+    assert apply(shelf, run_days=30) == (0, 1)
 
 
 @pytest.fixture
