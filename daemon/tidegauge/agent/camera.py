@@ -16,6 +16,7 @@ from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.metrics import AgentMetrics
+from tidegauge.pipeline.channel import ChannelClosed
 from tidegauge.pipeline.messages import (
     AttachFrames,
     CameraEnded,
@@ -108,7 +109,16 @@ class CameraService:
         ring = Ring(ready.ring, fd)
         freed: asyncio.Queue[int] = asyncio.Queue()
         attach = AttachFrames(self.generation, ready.width, ready.height, ready.ring)
-        self._pipeline.attach_frames(attach, ring, freed.put_nowait)
+
+        def free(slot: int) -> None:
+            try:
+                if freed.empty() and worker.post(SlotFree(slot)):
+                    return
+            except ChannelClosed:
+                return  # the receiving side reports it
+            freed.put_nowait(slot)
+
+        self._pipeline.attach_frames(attach, ring, free)
         self._bus.emit(CameraUp(self.generation, ready.description))
         returning = asyncio.create_task(self._return_slots(worker, freed), name="camera slots")
         try:

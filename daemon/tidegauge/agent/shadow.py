@@ -282,20 +282,7 @@ class ShadowService:
                 await self._measure(worker, self._jobs.popleft())
             else:
                 self._wake.clear()
-                await self._woken(worker)
-
-    async def _woken(self, worker: Worker[ShadowEvent]) -> None:
-        """Wait for a sample, or notice that the worker has gone."""
-        tasks = [asyncio.create_task(self._wake.wait()), asyncio.create_task(worker.receive())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[1].done():
-                tasks[1].result()  # raises WorkerEnded
-                raise WorkerEnded("failed", "the shadow worker spoke without being asked")
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+                await worker.until(self._wake)
 
     async def _measure(self, worker: Worker[ShadowEvent], job: _Job) -> None:
         source, ring, layout = self._source, self._pipeline.ring, self._layout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -100,10 +101,28 @@ class Worker(Generic[In]):
         except ChannelClosed as error:
             raise await self._ended() from error
 
+    def post(self, message: msgspec.Struct) -> bool:
+        """Send it if that takes no waiting; whether it was sent. Raises ChannelClosed when the worker has gone."""
+        return self._channel.post(message)
+
+    async def until(self, wake: asyncio.Event) -> None:
+        """Wait until `wake` is set; from now on whatever the worker says, and its end, sets it too.
+
+        Raises WorkerEnded where the worker has gone, or has said what nobody asked for.
+        """
+        self._channel.watch(wake.set)
+        if not self._channel.waiting:
+            await wake.wait()
+        if self._channel.waiting:
+            _, fd = await self.receive()
+            if fd is not None:
+                os.close(fd)
+            raise WorkerEnded("failed", f"the {self.name} worker spoke without being asked")
+
     async def receive(self, timeout: float | None = None) -> tuple[In, int | None]:
         """The next message. Raises WorkerEnded when it says it failed, when it has gone, or after `timeout` seconds."""
         try:
-            if timeout is None:
+            if timeout is None or self._channel.waiting:
                 message, fd = await self._channel.receive()
             else:
                 async with asyncio.timeout(timeout):

@@ -13,6 +13,8 @@ import select
 import socket
 import stat
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -21,6 +23,8 @@ from tidegauge.errors import TidegaugeError
 
 #: A message holds numbers and names, never tensors: far below this.
 MAX_MESSAGE = 128 * 1024
+#: Messages that may wait in the agent for somebody to receive them; further ones stay in the socket.
+MOST_WAITING = 32
 FD_ENVIRONMENT = "TIDEGAUGE_CHANNEL_FD"
 
 #: As numbers: the flags of the module are enumerations, whose arithmetic costs more than the call, twice a frame.
@@ -155,15 +159,24 @@ class Channel(Generic[In]):
 
 
 class AgentChannel(Generic[In]):
-    """The agent's end: never blocks the event loop. Any task may send; one task receives."""
+    """The agent's end: never blocks the event loop. Any task may send; one task receives.
+
+    What arrives is taken from the socket by one callback that stays registered from the first `receive` or `watch` on,
+    and waits here until somebody receives it: to register it anew for each message would cost more than the message.
+    """
 
     def __init__(self, sock: socket.socket, accepts: Any) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._decoder: msgspec.msgpack.Decoder[In] = msgspec.msgpack.Decoder(accepts)
         self._sending = asyncio.Lock()  # an event loop has one writer callback a socket: two tasks would lose one
-        self._waiting: dict[bool, asyncio.Future[None]] = {}
-        self._at_once = True
+        self._writable: asyncio.Future[None] | None = None
+        #: What has arrived and nobody has received: packets, and errors that `receive` is to raise.
+        self._arrived: deque[tuple[bytes, int | None] | BadMessage | OSError] = deque()
+        self._ended = False  # the worker has closed its end; what is in `_arrived` still counts
+        self._reading: asyncio.AbstractEventLoop | None = None
+        self._receiver: asyncio.Future[None] | None = None
+        self._told: Callable[[], None] | None = None
 
     async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Raises ChannelClosed when the worker has gone."""
@@ -174,60 +187,121 @@ class AgentChannel(Generic[In]):
                     _send(self._sock, message, fd)
                     return
                 except BlockingIOError:
-                    await self._ready(write=True)
+                    await self._until_writable()
                 except (BrokenPipeError, ConnectionResetError) as error:
                     raise ChannelClosed from error
 
+    def post(self, message: msgspec.Struct) -> bool:
+        """Send it if that takes no waiting; whether it was sent. Raises ChannelClosed when the worker has gone."""
+        self._open()
+        if self._sending.locked():
+            return False
+        try:
+            _send(self._sock, message, None)
+        except BlockingIOError:
+            return False
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ChannelClosed from error
+        return True
+
     async def receive(self) -> tuple[In, int | None]:
         """The next message and its descriptor, which is the caller's to close. Raises ChannelClosed or BadMessage."""
-        if self._at_once:
-            await asyncio.sleep(0)  # a worker that always has something to say must not starve the other tasks
-        self._at_once = True
         while True:
             self._open()
-            try:
-                data, fd = _receive(self._sock)
-            except BlockingIOError:
-                self._at_once = False
-                await self._ready(write=False)
-                continue
-            except ConnectionResetError as error:
-                raise ChannelClosed from error
-            if not data:
+            self._read()
+            if self._arrived:
+                break
+            if self._ended:
                 raise ChannelClosed
-            return _decode(self._decoder, data, fd)
+            self._receiver = asyncio.get_running_loop().create_future()
+            try:
+                await self._receiver
+            finally:
+                self._receiver = None
+        found = self._arrived.popleft()
+        if isinstance(found, Exception):
+            raise found
+        return _decode(self._decoder, *found)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `receive` would return, or raise, at once."""
+        return bool(self._arrived) or self._ended
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` in the event loop whenever something has arrived, the end included, also when nobody receives."""
+        self._told = told
+        self._read()
+
+    def close(self) -> None:
+        """Close, once or more often; tasks that wait in `send` or `receive` get ChannelClosed."""
+        fd = self._sock.fileno()
+        # Before the descriptor is closed: its number may then belong to another socket, with callbacks of its own.
+        self._stop_reading()
+        if self._writable is not None:
+            self._writable.get_loop().remove_writer(fd)
+        for future in (self._writable, self._receiver):
+            if future is not None and not future.done():
+                future.set_exception(ChannelClosed())
+        self._writable = self._told = None
+        while self._arrived:
+            found = self._arrived.popleft()
+            if not isinstance(found, Exception):
+                _discard(found[1])
+        self._sock.close()
 
     def _open(self) -> None:
         if self._sock.fileno() < 0:
             raise ChannelClosed
 
-    async def _ready(self, *, write: bool) -> None:
+    def _read(self) -> None:
+        if self._reading is None and not self._ended and self._sock.fileno() >= 0:
+            self._reading = asyncio.get_running_loop()
+            self._reading.add_reader(self._sock.fileno(), self._take)
+
+    def _stop_reading(self) -> None:
+        loop, self._reading = self._reading, None
+        if loop is not None:
+            loop.remove_reader(self._sock.fileno())
+
+    def _take(self) -> None:
+        """One packet for each turn of the loop, so that a talkative worker does not starve the other tasks."""
+        try:
+            packet = _receive(self._sock)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            self._ended = True
+        except (BadMessage, OSError) as error:
+            self._arrived.append(error)
+        else:
+            if packet[0]:
+                self._arrived.append(packet)
+            else:
+                self._ended = True
+        # A worker that nobody listens to fills its socket, and waits; not this process's memory.
+        if self._ended or len(self._arrived) >= MOST_WAITING:
+            self._stop_reading()
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
+        if self._told is not None:
+            self._told()
+
+    async def _until_writable(self) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        add = loop.add_writer if write else loop.add_reader
-        remove = loop.remove_writer if write else loop.remove_reader
 
         def wake() -> None:
             if not future.done():
                 future.set_result(None)
 
         fd = self._sock.fileno()
-        add(fd, wake)
-        self._waiting[write] = future
+        loop.add_writer(fd, wake)
+        self._writable = future
         try:
             await future
         finally:
             # After `close` the number may already belong to another socket, with a callback of its own.
-            if self._waiting.pop(write, None) is not None:
-                remove(fd)
-
-    def close(self) -> None:
-        """Close, once or more often; tasks that wait in `send` or `receive` get ChannelClosed."""
-        fd = self._sock.fileno()
-        while self._waiting:
-            write, future = self._waiting.popitem()
-            loop = future.get_loop()
-            (loop.remove_writer if write else loop.remove_reader)(fd)
-            if not future.done():
-                future.set_exception(ChannelClosed())
-        self._sock.close()
+            if self._writable is not None:
+                self._writable = None
+                loop.remove_writer(fd)

@@ -14,10 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegauge.errors import TidegaugeError
-from tidegauge.pipeline.channel import FD_ENVIRONMENT, MAX_MESSAGE, AgentChannel, BadMessage, Channel, ChannelClosed
+from tidegauge.pipeline.channel import (
+    FD_ENVIRONMENT,
+    MAX_MESSAGE,
+    MOST_WAITING,
+    AgentChannel,
+    BadMessage,
+    Channel,
+    ChannelClosed,
+)
 from tidegauge.pipeline.messages import Failed, FrameReady, SlotFree, Stop
 
-DEADLINE = 5.0
+DEADLINE = 60.0
 ANY = Failed | FrameReady | SlotFree | Stop
 
 
@@ -264,5 +272,134 @@ def test_a_cancelled_receive_loses_no_message() -> None:
         with pytest.raises(ChannelClosed):
             await asyncio.wait_for(agent.receive(), DEADLINE)
         agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_came_before_the_end_is_received_before_the_end() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        await agent.send(SlotFree(1))  # never read: the kernel reports a reset, ahead of the messages below
+        told = asyncio.Event()
+        agent.watch(told.set)
+        worker.send(SlotFree(2))
+        worker.send(Failed("device_error", "it broke", "mend it"))
+        worker.close()
+        await asyncio.wait_for(told.wait(), DEADLINE)
+        assert (await asyncio.wait_for(agent.receive(), DEADLINE))[0] == SlotFree(2)
+        assert (await asyncio.wait_for(agent.receive(), DEADLINE))[0] == Failed("device_error", "it broke", "mend it")
+        for _ in range(2):
+            with pytest.raises(ChannelClosed):
+                await asyncio.wait_for(agent.receive(), DEADLINE)
+        assert agent.waiting
+        agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_bad_message_is_told_in_its_turn_and_the_channel_lives() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        worker.send(SlotFree(1))
+        right.send(msgspec.msgpack.encode(Failed("x", "y" * MAX_MESSAGE, "")))
+        right.send(b"\xc1")
+        worker.send(SlotFree(2))
+        assert (await agent.receive())[0] == SlotFree(1)
+        for _ in range(2):
+            with pytest.raises(BadMessage):
+                await asyncio.wait_for(agent.receive(), DEADLINE)
+        assert (await agent.receive())[0] == SlotFree(2)
+        agent.close()
+        worker.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_nobody_listens_to_waits_in_the_end_and_nothing_is_lost() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        told, total = 0, 5000  # far more than the socket's buffer holds
+
+        def count() -> None:
+            nonlocal told
+            told += 1
+            if told == MOST_WAITING:
+                full.set()
+            if told > total:
+                again.set()
+
+        full, again = asyncio.Event(), asyncio.Event()
+        agent.watch(count)
+        flood = asyncio.create_task(asyncio.to_thread(lambda: [worker.send(SlotFree(n)) for n in range(total)]))
+        await asyncio.wait_for(full.wait(), DEADLINE)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert told == MOST_WAITING
+        assert not flood.done()
+        async with asyncio.timeout(DEADLINE):
+            received = [(await agent.receive())[0].slot for _ in range(total)]
+            await flood
+        assert received == list(range(total))
+        worker.send(Stop())  # it is watched again
+        await asyncio.wait_for(again.wait(), DEADLINE)
+        agent.close()
+        worker.close()
+
+    asyncio.run(scenario())
+
+
+def test_close_gives_back_descriptors_that_nobody_has_received_and_forgets_the_number() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        told = asyncio.Event()
+        before = open_descriptors()
+        agent.watch(told.set)
+        worker.send(SlotFree(1), right.fileno())
+        await asyncio.wait_for(told.wait(), DEADLINE)
+        assert open_descriptors() == before + 1
+        number = left.fileno()
+        agent.close()
+        assert open_descriptors() == before - 1
+        # The next socket gets the closed one's number: an old callback of the loop would read from it.
+        again, other = pair()
+        assert number in (again.fileno(), other.fileno())
+        successor: AgentChannel[Any] = AgentChannel(again if again.fileno() == number else other, ANY)
+        peer: Channel[Any] = Channel(other if again.fileno() == number else again, ANY)
+        waiting = asyncio.create_task(successor.receive())
+        await asyncio.sleep(0)
+        agent.close()
+        peer.send(SlotFree(9))
+        assert (await asyncio.wait_for(waiting, DEADLINE))[0] == SlotFree(9)
+        successor.close()
+        peer.close()
+        worker.close()
+
+    asyncio.run(scenario())
+
+
+def test_post_sends_what_takes_no_waiting_and_says_what_does() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        sent = 0
+        while agent.post(SlotFree(sent)):
+            sent += 1
+        assert [worker.receive(DEADLINE)[0].slot for _ in range(sent)] == list(range(sent))
+        assert agent.post(SlotFree(sent))
+        worker.close()
+        with pytest.raises(ChannelClosed):
+            agent.post(Stop())
+        agent.close()
+        with pytest.raises(ChannelClosed):
+            agent.post(Stop())
 
     asyncio.run(scenario())
