@@ -2,6 +2,9 @@
 
 What is signed begins with a line that names its use, so that a signature of one use is none of another. A key is known
 by its public half, 64 hexadecimal digits: it is short enough to be compared by eye and to stand in a configuration.
+
+The library that computes is loaded by the first signature: its 7 MiB are for an agent that signs, not for one that
+holds a key.
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ import os
 import re
 import stat
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Meta
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -74,11 +77,20 @@ class KeyProvider(Protocol):
 
 
 class FileKey:
-    """A private key in a PEM file (PKCS #8) that only its owner may read."""
+    """A private key in a PEM file (PKCS #8) that only its owner may read; here its 32 bytes (RFC 8032 §5.1.5)."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        self.public = key.public_key().public_bytes_raw().hex()
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    @cached_property
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self._raw)
+
+    @cached_property
+    def public(self) -> str:
+        return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, use: Use, data: bytes) -> bytes:
         return self._key.sign(use.value + data)
@@ -89,12 +101,14 @@ def load(path: Path) -> FileKey:
     data = _read_secret(path)
     raw = _raw(data)
     if raw is not None:
-        return FileKey(Ed25519PrivateKey.from_private_bytes(raw))
-    # Some 4 MiB, for any other way of writing one down: an agent with its own key never loads them.
+        return FileKey(raw)
+    # Some 4 MiB more, for any other way of writing one down: an agent with its own key never loads them.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     key = _decoded(path, data)
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyUnusable(f"the key {path} is not of the kind Ed25519", "make one by `tidegauge keys new`")
-    return FileKey(key)
+    return FileKey(key.private_bytes_raw())
 
 
 def read_private(path: Path) -> PrivateKeyTypes:
@@ -117,6 +131,7 @@ def _read_secret(path: Path) -> bytes:
 
 
 def _decoded(path: Path, data: bytes) -> PrivateKeyTypes:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
@@ -141,16 +156,20 @@ def _raw(pem: bytes) -> bytes | None:
 
 def create(path: Path) -> FileKey:
     """Make a key in a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
-    key = Ed25519PrivateKey.generate()
-    write_private(path, key)
-    return FileKey(key)
+    raw = os.urandom(32)
+    body = base64.b64encode(_PKCS8 + raw)
+    _write_secret(path, b"-----BEGIN PRIVATE KEY-----\n" + body + b"\n-----END PRIVATE KEY-----\n")
+    return FileKey(raw)
 
 
 def write_private(path: Path, key: Ed25519PrivateKey | X25519PrivateKey) -> None:
     """Write a key to a new file of mode 0600, durably. Raises KeyUnusable where the file exists or can't be written."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    _write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _write_secret(path: Path, data: bytes) -> None:
     beside = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,9 +201,12 @@ def is_key(public: str) -> bool:
 
 def verify(public: str, use: Use, signature: bytes, data: bytes) -> bool:
     """Whether `signature` is that of `data` for this use by the key. A key that is none has signed nothing."""
+    if not is_key(public):
+        return False
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
-        if not is_key(public):
-            return False
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(signature, use.value + data)
     except (InvalidSignature, ValueError):

@@ -227,7 +227,7 @@ def device_key(state: Path) -> KeyProvider | None:
     except KeyUnusable as error:
         log.error("%s", error)
     else:
-        log.info("this device has a key now: %s", key.public)
+        log.info("this device has a key now, %s: `tidegauge keys device` prints its public half", path)
         return key
     try:
         path.rename(path.with_name(f"{path.name}.unusable-{int(wall())}"))
@@ -235,7 +235,9 @@ def device_key(state: Path) -> KeyProvider | None:
     except (OSError, KeyUnusable) as error:
         log.error("manifests and answers have no signature: %s", error)
         return None
-    log.error("another key takes its place: %s; tell the collector (`tidegauge collector keys forget`)", key.public)
+    log.error(
+        "another key takes its place (`tidegauge keys device`); tell the collector (`tidegauge collector keys forget`)"
+    )
     return key
 
 
