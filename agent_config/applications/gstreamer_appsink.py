@@ -33,7 +33,7 @@ def picture(sample: Any) -> Any:
 
 def main() -> None:
     given = options().parse_args()
-    model = Model(given.model, given.artifacts, given.runtime, given.socket, "gstreamer-appsink")
+    model = Model(given.model, given.artifacts, given.runtime, given.socket, "gstreamer-appsink", given.keep_session)
     Gst.init(None)
     width, height = model.size
     pipeline = Gst.parse_launch(f"{given.source} ! {SINK.format(width=width, height=height)}")

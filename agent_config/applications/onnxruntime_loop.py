@@ -3,7 +3,8 @@
     python3 onnxruntime_loop.py --model enhancer.onnx --artifacts artifacts --source /dev/video0
 
 Two lines of the loop are the tap's: `before_opening` at the start, and `frame` after each run. The three methods that
-it is given let the agent run its golden tensors here, and close the session for the minute of a capture.
+it is given let the agent run its golden tensors here, and close the session for the minute of a capture; with
+`--keep-session` that is left out, and a capture is taken before the session of the next start is opened.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ NUMPY = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)": "
 class Model:
     """The application's session, and the tap beside it. `runtime`: the module with TI's InferenceSession."""
 
-    def __init__(self, model: str, artifacts: str, runtime: str, socket: str, name: str) -> None:
+    def __init__(
+        self, model: str, artifacts: str, runtime: str, socket: str, name: str, keep_session: bool = False
+    ) -> None:
         self._runtime: Any = importlib.import_module(runtime)
         self._model, self._artifacts, self._name = model, artifacts, runtime
         self._session: Any = None
-        self.tap = Tap(socket, name, run=self.answer, close=self.close, open=self.open)
-        self.tap.before_opening(60.0)  # a capture may be under way: no second session beside it
+        callbacks = {} if keep_session else {"close": self.close, "open": self.open}
+        self.tap = Tap(socket, name, run=self.answer, **callbacks)
+        self.tap.before_opening(600.0)  # a capture may be under way, or was put off: no second session beside it
         self.open()
 
     def open(self) -> None:
@@ -94,13 +98,14 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--runtime", default="onnxruntime", help="module with TI's InferenceSession")
     parser.add_argument("--socket", default=SOCKET, help="`camera.source` of agent.toml")
     parser.add_argument("--source", required=True, help="a folder of pictures, a device, a file, or a pipeline")
+    parser.add_argument("--keep-session", action="store_true", help="never close it for a capture")
     parser.add_argument("--rate", type=float, default=30.0, help="frames a second, at most")
     return parser
 
 
 def main() -> None:
     given = options().parse_args()
-    model = Model(given.model, given.artifacts, given.runtime, given.socket, "onnxruntime-loop")
+    model = Model(given.model, given.artifacts, given.runtime, given.socket, "onnxruntime-loop", given.keep_session)
     for picture in pictures(given.source):
         began = time.monotonic()
         model.frame(picture)  # the product would show or send the outputs here

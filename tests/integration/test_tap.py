@@ -34,10 +34,12 @@ def tapped(board: SmallBoard, **changes: dict[str, object]) -> Path:
 
 
 @contextmanager
-def application(board: SmallBoard, script: str, source: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def application(
+    board: SmallBoard, script: str, source: str, *options: str, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, str(APPLICATIONS / script), "--model", str(board.folder / "tiny.onnx")]
     command += ["--artifacts", str(board.folder / "artifacts"), "--runtime", VIRTUAL_MODULE]
-    command += ["--socket", str(board.folder / "tap.socket"), "--source", source]
+    command += ["--socket", str(board.folder / "tap.socket"), "--source", source, *options]
     with (board.folder / "application.log").open("ab") as log:
         process = subprocess.Popen(command, env={**board.environment, **more}, stdout=log, stderr=log)
     try:
@@ -74,6 +76,38 @@ def test_an_application_is_watched_and_closes_its_session_for_a_capture(board: S
         with application(board, "onnxruntime_loop.py", str(PHOTOS)):
             before = metrics(url)[INFERENCES]
             wait_for(lambda: metrics(url)[INFERENCES] > before + 5, 60, "frames of an application that came again")
+        assert agent.poll() is None
+
+
+@pytest.mark.slow
+def test_a_capture_of_an_application_that_keeps_its_session_is_taken_before_its_next_one(board: SmallBoard) -> None:
+    config = tapped(board)
+    kept = ("onnxruntime_loop.py", str(PHOTOS), "--keep-session")
+    bundles = board.state / "spool" / "bundles"
+    with board.remote_log(), board.agent(config) as agent:
+        url = board.url(agent)
+        with application(board, *kept):
+            wait_for(lambda: metrics(url).get(SAMPLES, 0) > 3, 90, "shadow samples of the application's frames")
+            asked = board.tidegauge("agent", "capture")
+            assert asked.returncode != 0
+            assert "does not close it for a capture" in asked.stderr
+            assert "put off until its next start" in asked.stderr
+            before = metrics(url)[INFERENCES]
+            wait_for(lambda: metrics(url)[INFERENCES] > before + 20, 60, "frames of an application left alone")
+        assert list(bundles.glob("*")) == []
+        with application(board, *kept):
+            before = metrics(url)[INFERENCES]
+            wait_for(lambda: metrics(url)[INFERENCES] > before + 20, 120, "frames of the session that was held")
+            (folder,) = bundles.iterdir()
+            manifest = read_manifest(folder)
+            assert manifest.virtual
+            assert len(manifest.traces) > 3
+            left = [path for path in board.traces.iterdir() if "tidl_trace" in path.name]
+            assert left == [], "the application's own session dumps nothing"
+        with application(board, *kept):
+            before = metrics(url)[INFERENCES]
+            wait_for(lambda: metrics(url)[INFERENCES] > before + 20, 60, "frames of a start that nothing waits for")
+        assert len(list(bundles.iterdir())) == 1, "it is taken once"
         assert agent.poll() is None
 
 

@@ -13,6 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from tidegauge.agent.bundling import Captured, Identity, build_bundle, element_types
 from tidegauge.agent.bus import Bus
@@ -29,8 +30,9 @@ from tidegauge.agent.events import (
 )
 from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
-from tidegauge.agent.preconditions import MIB, Preconditions, Refused
+from tidegauge.agent.preconditions import MIB, NotWhileItRuns, Preconditions, Refused
 from tidegauge.agent.privacy import PrivatePairs
+from tidegauge.agent.put_off import PutOff
 from tidegauge.agent.shadow import ShadowUnavailable
 from tidegauge.agent.stage import during
 from tidegauge.agent.state import StateStore, TraceSize
@@ -85,6 +87,9 @@ class CaptureService:
         #: Held while a capture is taken, and by whoever else stops and starts the pipeline.
         self.turn = asyncio.Lock()
         self._wanted = config
+        self._put_off = PutOff(
+            pipeline, private, store, lambda: self.allowed_seconds, lambda alarm: self._queue.put_nowait((alarm, None))
+        )
         bus.on(AlarmRaised, lambda alarm: self._queue.put_nowait((alarm, None)) if alarm.capture else None)
 
     def reconfigure(self, config: CaptureConfig) -> None:
@@ -129,6 +134,8 @@ class CaptureService:
             async with self.turn:
                 self._config = self._preconditions.config = self._wanted
                 ended = await self._attempt(alarm)
+                if self._pipeline.held:
+                    self._pipeline.resume()
             level = logging.INFO if ended.result == "captured" else logging.WARNING
             log.log(level, "capture %s: %s", ended.result, ended.sentence)
             self.results[ended.result] += 1
@@ -144,7 +151,8 @@ class CaptureService:
         except Refused as refused:
             self.refusals[refused.reason] += 1
             self._metrics.refusals.labels(refused.reason.value).inc()
-            return CaptureEnded("refused", str(refused))
+            later = await self._put_off.add(alarm) if isinstance(refused, NotWhileItRuns) else ""
+            return CaptureEnded("refused", f"{refused}{later}")
         except TidegaugeError as error:  # no room in the spool, a trace that changed under our hands
             return CaptureEnded("failed", str(error))
         except (WorkerEnded, PipelineUnavailable, ShadowUnavailable) as error:
@@ -236,11 +244,11 @@ class CaptureService:
         input_path.write_bytes(b"".join(evidence.inputs))
         log_file = Path(self._config.remote_log_file) if self._config.remote_log_file else None
         log_start = log_file.stat().st_size if log_file is not None and log_file.exists() else 0
-        ready = self._pipeline.ready
+        ready = self._pipeline.described
         traces, outcome = await self._run_without_pipeline(input_path, work)
         self._bus.emit(PhaseChanged("capturing", 0.5))
         self._enter("proving")
-        untraced = await self._prove(input_path)
+        untraced = await self._prove(input_path, work)
         if isinstance(outcome, WorkerEnded):
             raise outcome
         if ready is None:
@@ -285,18 +293,20 @@ class CaptureService:
             outcome: TraceDone | WorkerEnded
             try:
                 self._enter("tracing")
-                outcome = await self._traced_run(input_path, work)
+                outcome = await self._run_alone(input_path, work, self._config.debug_level)
             except WorkerEnded as error:
                 outcome = error
             finally:
                 self._enter("collecting")
                 traces = await collector.finish()
         finally:
-            self._pipeline.resume()
+            if not self._pipeline.held:  # the session that waits is opened once the accelerator is proven
+                self._pipeline.resume()
         return traces, outcome
 
-    async def _traced_run(self, input_path: Path, work: Path) -> TraceDone:
-        start = StartTrace(self._profile, self._runtime.module, str(input_path), self._config.debug_level, str(work))
+    async def _run_alone(self, input_path: Path, work: Path, debug_level: Literal[0, 3, 4]) -> TraceDone:
+        """One run in a session of the agent's own, while there is no other."""
+        start = StartTrace(self._profile, self._runtime.module, str(input_path), debug_level, str(work))
         endings = self._pipeline.endings
         follower = endings.follow(work / "trace.log")
         worker: Worker[TraceEvent] = await Worker.start(
@@ -321,20 +331,21 @@ class CaptureService:
             raise WorkerEnded("failed", f"the trace worker answered with {type(done).__name__}")
         return done
 
-    async def _prove(self, input_path: Path) -> str:
-        """The restarted pipeline must complete a device run of the same tensor; returns that run's digest.
+    async def _prove(self, input_path: Path, work: Path) -> str:
+        """The restarted pipeline must complete a device run of the same tensor; returns that run's digest. While the
+        next session is held, one of the agent's own must.
 
         Its session must not dump any more: the trace level is a global of the C7x, which the next create resets.
         """
         for attempt in range(2):
-            digest = await self._proving_run(input_path)
+            digest = await self._proving_run(input_path, work / f"proof-{attempt}")
             leaked = stale_traces(Path(self._config.trace_folder))
             if not leaked:
                 return digest
             log.warning("the pipeline still dumps traces after a capture (%d files)", len(leaked))
             for path in leaked:
                 path.unlink(missing_ok=True)
-            if attempt == 0:
+            if attempt == 0 and not self._pipeline.held:
                 await self._pipeline.pause()
                 self._pipeline.resume()
         left = TidegaugeError(
@@ -343,7 +354,10 @@ class CaptureService:
         self._bus.emit(TracesLeft(str(left)))
         raise left
 
-    async def _proving_run(self, input_path: Path) -> str:
+    async def _proving_run(self, input_path: Path, work: Path) -> str:
+        if self._pipeline.held:
+            work.mkdir()
+            return (await self._run_alone(input_path, work, 0)).digest
         runtime = self._runtime
         async with asyncio.timeout(runtime.start_timeout + runtime.first_run_timeout + runtime.run_timeout):
             while True:

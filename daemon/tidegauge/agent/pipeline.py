@@ -23,6 +23,7 @@ from tidegauge.agent.events import AcceleratorDown, AcceleratorSlow, FrameProces
 from tidegauge.agent.frames import FrameFeed, PendingFrame
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
 from tidegauge.agent.latency import SlowWatch
+from tidegauge.agent.session_hold import SessionHold
 from tidegauge.agent.stage import AcceleratorGone, Stage, during, symptoms_of
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import Worker, WorkerEnded
@@ -61,7 +62,7 @@ class _Request(msgspec.Struct):
     answer: asyncio.Future[TensorDone]
 
 
-class PipelineService:
+class PipelineService(SessionHold):
     """`run()` for ever. `choose_sample` decides, before a frame is run, into which sample slot it is copied (or -1)."""
 
     def __init__(
@@ -75,6 +76,7 @@ class PipelineService:
         metrics: AgentMetrics,
         logs: Path,
     ) -> None:
+        super().__init__()
         self._profile, self._runtime, self._socket = profile, config.runtime, results_socket
         self._supervision, self._store = config.supervision, store
         self._bus, self._metrics, self._logs = bus, metrics, logs
@@ -87,7 +89,6 @@ class PipelineService:
         self.choose_sample: Callable[[], int] = lambda: -1
         self.generation = 0
         self.ring: Ring | None = None
-        self.ready: PipelineReady | None = None
         self._feed = FrameFeed(lambda reason: metrics.frames_dropped.labels(reason).inc())
         self._attached = -1
         self._requests: deque[_Request] = deque()
@@ -139,11 +140,6 @@ class PipelineService:
         self._pausing.set()
         self._wake.set()
         await self._down.wait()
-
-    @property
-    def cannot_pause(self) -> str:
-        """Why the session can't be closed for a capture, in a sentence; empty where it can."""
-        return ""
 
     def resume(self) -> None:
         self._pausing.clear()
@@ -303,7 +299,7 @@ class PipelineService:
             if not await self._run_next(worker):
                 self._wake.clear()
                 if not self._pausing.is_set():  # it may have been set, and have woken, in the meantime
-                    await self._woken(worker)
+                    await worker.until(self._wake)
         self._enter("paused", 0.0)
         self._metrics.restarts.labels(self._metrics.model, "capture").inc()
 
@@ -316,19 +312,6 @@ class PipelineService:
         self._metrics.accelerator_suspect.labels(self._metrics.model).set(0)
         self._metrics.accelerator_down.labels(self._metrics.model).set(0)  # a stuck one may have ended after all
         self._enter("running", self._runtime.run_timeout)
-
-    async def _woken(self, worker: Worker[PipelineEvent]) -> None:
-        """Wait for work, for a pause (which wakes too), or for the worker's unexpected end."""
-        tasks = [asyncio.create_task(self._wake.wait()), asyncio.create_task(worker.receive())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[1].done():
-                tasks[1].result()  # raises WorkerEnded
-                raise WorkerEnded("failed", "the pipeline worker spoke without being asked")
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run_next(self, worker: Worker[PipelineEvent]) -> bool:
         """Run one request or one frame, and wait for its answer. False when there was nothing to do."""

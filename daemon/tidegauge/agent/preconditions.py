@@ -34,6 +34,10 @@ class Refused(Exception):
         self.reason = reason
 
 
+class NotWhileItRuns(Refused):
+    """The session can't be closed for it; before the next one is opened it can be taken, perhaps."""
+
+
 class Preconditions:
     """`camera_problem` says in words what is wrong with the camera, `files_problem` what with model and artifacts as
     they lie there now, which a traced run would open; empty for nothing.
@@ -57,7 +61,7 @@ class Preconditions:
         self._check_space(predicted)
         self._check_server()
         if self._pipeline.cannot_pause:
-            raise Refused(Refusal.OTHER_CLIENT, self._pipeline.cannot_pause)
+            raise NotWhileItRuns(Refusal.OTHER_CLIENT, self._pipeline.cannot_pause)
         others = board.tidl_holders(self._pipeline.pids())
         if others:
             named = ", ".join(f"pid {pid} ({unit})" for pid, unit in others)
@@ -104,13 +108,14 @@ class Preconditions:
             raise Refused(Refusal.RATE, why)
 
     def _check_health(self) -> None:
+        held = self._pipeline.held  # then there are no frames, and none are needed
         problem = self._camera_problem()
-        if problem:
+        if problem and not held:
             raise Refused(Refusal.CAMERA, f"the camera is unhealthy: {problem}")
         files = self._files_problem()
         if files:
             raise Refused(Refusal.FILES, f"the traces would be of another network than the alarm: {files}")
-        if self._pipeline.suspect or self._pipeline.ready is None:
+        if self._pipeline.suspect or (self._pipeline.ready is None and not held):
             raise Refused(
                 Refusal.ACCELERATOR, f"the accelerator is unhealthy: its worker is {self._pipeline.stage.name}"
             )

@@ -28,7 +28,7 @@ from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import monotonic
 from tidegauge.metrics import AgentMetrics, Refusal
-from tidegauge.pipeline.messages import RunTensor, TensorDone
+from tidegauge.pipeline.messages import PipelineReady, RunTensor, TensorDone
 from tidegauge.pipeline.ring import Ring
 from tidegauge.profile import Profile
 from tidegauge.tap.messages import (
@@ -36,6 +36,8 @@ from tidegauge.tap.messages import (
     Detached,
     FrameMissed,
     FrameTaken,
+    Held,
+    HoldNext,
     NotPaused,
     Pause,
     Paused,
@@ -119,6 +121,9 @@ class TapPipeline(PipelineService):
         self._answer: asyncio.Future[TapAnswer] | None = None
         self._pause_wanted: asyncio.Future[str] | None = None
         self._resume_wanted = self._closed = False
+        self._hold = self._hold_told = False
+        self._held: Held | None = None
+        self._known: PipelineReady | None = None
         self._starts = 0
         self._enter("waiting", 0.0)
 
@@ -127,22 +132,48 @@ class TapPipeline(PipelineService):
     @property
     def cannot_pause(self) -> str:
         application = self._application
-        if application is None or (application.pauses and application.runs):
+        if self._held is not None or application is None or (application.pauses and application.runs):
             return ""
+        cure = "give its tap `run`, `close` and `open`"
+        if not application.waits:
+            cure += ", or let it call `before_opening` at its start, for a capture at the next one"
         return (
             f"the application {application.name}, pid {application.pid}, holds a TIDL session that would be traced too,"
-            " and does not close it for a capture: give its tap `run`, `close` and `open` (docs/tap.md)"
+            f" and does not close it for a capture: {cure} (docs/tap.md)"
         )
+
+    @property
+    def takes_at_start(self) -> bool:
+        return bool(self.cannot_pause) and self._application is not None and self._application.waits
+
+    def hold_next(self) -> None:
+        self._hold = True
+        self._wake.set()
+
+    @property
+    def held(self) -> bool:
+        return self._held is not None
+
+    @property
+    def described(self) -> PipelineReady | None:
+        return self._known if self.held else self.ready
 
     def pids(self) -> set[int]:
         """The application's too, once nothing speaks against its pause: it holds no session during the capture."""
         found = super().pids()
+        if self._held is not None:
+            found.add(self._held.pid)
         if self._application is not None and not self.cannot_pause:
             found.add(self._application.pid)
         return found
 
     async def pause(self) -> None:
-        """Let the application close its session. Returns when it has said so. Raises Refused, and then it goes on."""
+        """Let the application close its session. Returns when it has said so. Raises Refused, and then it goes on.
+
+        One that waits at its start has none.
+        """
+        if self.held:
+            return
         if self.cannot_pause:
             raise Refused(Refusal.OTHER_CLIENT, self.cannot_pause)
         self._pause_wanted = asyncio.get_running_loop().create_future()
@@ -187,6 +218,7 @@ class TapPipeline(PipelineService):
 
     async def _served(self, worker: Worker[TapEvent]) -> None:
         await worker.send(StartTap(self._profile, self._tap_socket, SAMPLE_SLOTS, self.generation))
+        self._hold_told = False
         tasks = [asyncio.create_task(self._listen(worker)), asyncio.create_task(self._drive(worker))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -196,6 +228,7 @@ class TapPipeline(PipelineService):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._held = None
             self._end_waiting("the tap's worker went down")
 
     async def _listen(self, worker: Worker[TapEvent]) -> None:
@@ -205,12 +238,15 @@ class TapPipeline(PipelineService):
                 self._attach(event, fd)
             elif isinstance(event, Detached):
                 self._lose(event.sentence)
+            elif isinstance(event, Held):
+                self._begin_held(event)
             elif isinstance(event, TapAnswer) and self._answer is not None and not self._answer.done():
                 self._answer.set_result(event)
 
     def _attach(self, event: Attached, fd: int) -> None:
         self._forget_generation()
-        self._application, self.ready = event, event.ready
+        self._application, self.ready, self._known = event, event.ready, event.ready
+        self._held = None  # one that would wait no longer
         self.ring = Ring(event.ready.ring, fd)
         self.generation = event.ready.generation
         self._closed = False
@@ -220,6 +256,15 @@ class TapPipeline(PipelineService):
         self.camera.came(self.generation, f"frames of {event.name}, pid {event.pid}")
         self._bus.emit(PipelineUp(event.ready))
         self._wake.set()
+
+    def _begin_held(self, event: Held) -> None:
+        self._held, self._hold = event, False
+        self._enter("paused", 0.0)
+        if refused := self.on_held(event.seconds):
+            log.warning("tap: no capture at the start of %s, pid %d: %s", event.name, event.pid, refused)
+            self.resume()
+        else:
+            log.info("tap: %s, pid %d, waits with its session for a capture", event.name, event.pid)
 
     def _lose(self, sentence: str) -> None:
         self._application = None
@@ -243,8 +288,12 @@ class TapPipeline(PipelineService):
             elif self._resume_wanted:
                 self._resume_wanted = False
                 await worker.send(Resume())
-                if self._closed:
+                if self._closed or self._held is not None:
                     self._enter("waiting", 0.0)
+                self._held = None
+            elif self._hold and not self._hold_told:
+                self._hold_told = True
+                await worker.send(HoldNext())
             elif self.ready is None or self._closed:
                 await self._wake.wait()
             elif self._requests:

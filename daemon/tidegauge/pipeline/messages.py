@@ -322,7 +322,7 @@ ShadowEvent = ShadowReady | LossMeasured | SampleFailed | Failed
 
 
 class StartTrace(Message):
-    """Open the device session at `debug_level`, run the tensor in `input_path` once, leave cleanly.
+    """Open the device session at `debug_level` (0 traces nothing), run the tensor in `input_path` once, leave cleanly.
 
     Outputs are written as raw files `<output index>.bin` into `work`.
     """
@@ -330,7 +330,7 @@ class StartTrace(Message):
     profile: Profile
     module: str
     input_path: str
-    debug_level: Literal[3, 4]
+    debug_level: Literal[0, 3, 4]
     work: str
 
 

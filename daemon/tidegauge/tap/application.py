@@ -107,6 +107,11 @@ class Application:
     def pauses(self) -> bool:
         return bool(self.flags & Flag.PAUSES)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it asks before it opens a session."""
+        return bool(self.flags & Flag.WAITS)
+
     # --- packets ---
 
     def receive(self) -> tuple[Kind, int, float, float, bytes] | None:

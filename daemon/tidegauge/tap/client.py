@@ -61,15 +61,25 @@ class Tap:
         self._places = wire.Places((), (), (), 0)
         self._given = self._calls = 0
         self._look_due = 0.0
+        self._asks_before = False
 
     # --- the application's session ---
 
     def before_opening(self, seconds: float) -> bool:
-        """Wait until the agent says that a session may be opened: a capture may be under way. At most `seconds`; False
-        where there was no word by then (no agent, mostly), and the application opens its session all the same."""
+        """Wait until the agent says that a session may be opened: a capture may be under way, or be taken now, if it
+        could not be taken while the application held its session. Call it before each session that is opened.
+
+        At most `seconds`; False where there was no word by then (no agent, mostly), and the application opens its
+        session all the same. An agent that knows of nothing answers at once, and none that is not there is waited for:
+        600 s cost nothing. A capture that was put off is not begun for one who waits less than it may take.
+        """
         deadline = time.monotonic() + seconds
+        self._asks_before = True
         if self._socket is None:
-            self._connect()
+            self._connect(seconds)
+        else:
+            self._answer()  # an earlier word is none to this question
+            self._greet(seconds)
         return self._socket is not None and self._wait(Kind.OPEN, deadline)
 
     def opened(
@@ -216,16 +226,20 @@ class Tap:
 
     # --- the socket ---
 
-    def _connect(self) -> None:
+    def _connect(self, waiting: float = 0.0) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.setblocking(False)
         if sock.connect_ex(self._path) != 0:
             sock.close()
             return
         self._socket, self._calls = sock, 0
-        flags = (Flag.RUNS if self._run else 0) | (Flag.PAUSES if self._close_session else 0)
-        if self._send(wire.hello(self._name, flags)) and self._session is not None:
+        if self._greet(waiting) and self._session is not None:
             self._announce()
+
+    def _greet(self, waiting: float) -> bool:
+        flags = (Flag.RUNS if self._run else 0) | (Flag.PAUSES if self._close_session else 0)
+        flags |= Flag.WAITS if self._asks_before else 0
+        return self._send(wire.hello(self._name, flags, waiting))
 
     def _announce(self) -> None:
         """A new shared memory for this session, its size sealed, so that neither side can pull it from the other."""

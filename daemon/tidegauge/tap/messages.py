@@ -43,14 +43,30 @@ class Resume(Message):
     """The application may open its session again."""
 
 
+class HoldNext(Message):
+    """Keep the next application that asks before it opens its session waiting, until `Resume`."""
+
+
 class Attached(Message):
-    """An application has an open session. Comes with the file descriptor of the sample ring."""
+    """An application has an open session. Comes with the file descriptor of the sample ring.
+
+    `waits`: it asks before it opens a session.
+    """
 
     ready: PipelineReady
     pid: int
     name: str
     runs: bool
     pauses: bool
+    waits: bool = False
+
+
+class Held(Message):
+    """An application holds no session, and waits for `Resume` before it opens one, for `seconds` at most."""
+
+    pid: int
+    name: str
+    seconds: float
 
 
 class Detached(Message):
@@ -93,6 +109,8 @@ class NotPaused(Message):
     sentence: str
 
 
-TapCommand = StartTap | TakeFrame | RunAsked | Pause | Resume | Stop
-TapEvent = Attached | Detached | FrameTaken | FrameMissed | TensorDone | TensorMissed | Paused | NotPaused | Failed
+TapCommand = StartTap | TakeFrame | RunAsked | Pause | HoldNext | Resume | Stop
+TapEvent = (
+    Attached | Detached | Held | FrameTaken | FrameMissed | TensorDone | TensorMissed | Paused | NotPaused | Failed
+)
 TapAnswer = FrameTaken | FrameMissed | TensorDone | TensorMissed | Paused | NotPaused

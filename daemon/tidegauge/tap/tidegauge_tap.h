@@ -9,6 +9,7 @@
  *     struct tg_tap tap;
  *     tg_tap_init(&tap, "/run/tidegauge/tap.socket", "doorbell");
  *     tap.close_session = my_close; tap.open_session = my_open; tap.run = my_run; tap.user = &my;
+ *     tg_tap_before_opening(&tap, 600);
  *     tg_tap_opened(&tap, in, 1, out, 1, "my runtime", "TIDL", 0);
  *     for (;;) { ...; tg_tap_frame(&tap, inputs, outputs, seconds); }
  */
@@ -61,7 +62,7 @@ struct tg_tap {
     uint32_t inputs, outputs, flags, given, calls, nowhere[64];
     volatile uint32_t *words;
     unsigned char *shared;
-    int socket;
+    int socket, asks_before;
     double look;
 };
 
@@ -187,9 +188,17 @@ static inline void tg_announce(struct tg_tap *tap) {
     close(fd);
 }
 
-static inline void tg_connect(struct tg_tap *tap) {
-    struct sockaddr_un address;
+/* `waiting`: seconds that the application waits now for the word that a session may be opened, 0 where it does not. */
+static inline int tg_greet(struct tg_tap *tap, double waiting) {
     struct { uint32_t flags; char name[64]; } hello;
+    hello.flags = (tap->run ? 1u : 0u) | (tap->close_session && tap->open_session ? 2u : 0u);
+    hello.flags |= tap->asks_before ? 4u : 0u;
+    memcpy(hello.name, tap->name, sizeof hello.name);
+    return tg_send(tap, TG_HELLO, TG_VERSION, waiting, 0, &hello, sizeof hello, -1);
+}
+
+static inline void tg_connect(struct tg_tap *tap, double waiting) {
+    struct sockaddr_un address;
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
     memcpy(address.sun_path, tap->path, sizeof tap->path);
@@ -198,9 +207,7 @@ static inline void tg_connect(struct tg_tap *tap) {
         tg_forget(tap);
         return;
     }
-    hello.flags = (tap->run ? 1u : 0u) | (tap->close_session && tap->open_session ? 2u : 0u);
-    memcpy(hello.name, tap->name, sizeof hello.name);
-    if (tg_send(tap, TG_HELLO, TG_VERSION, 0, 0, &hello, sizeof hello, -1))
+    if (tg_greet(tap, waiting))
         tg_announce(tap);
 }
 
@@ -216,11 +223,23 @@ static inline int tg_wait_open(struct tg_tap *tap, double deadline) {
     return 0;
 }
 
-/* Wait until the agent says that a session may be opened: a capture may be under way. 0 where there was no word. */
+/* Wait until the agent says that a session may be opened: a capture may be under way, or be taken now, if it could not
+ * be taken while the application held its session. Call it before each session that is opened. 0 where there was no word
+ * (no agent, mostly). An agent that knows of nothing answers at once: 600 s cost nothing, and a capture that was put off
+ * is not begun for one who waits less than it may take. */
 static inline int tg_tap_before_opening(struct tg_tap *tap, double seconds) {
     double deadline = tg_now() + seconds;
+    struct tg_head earlier;
+    tap->asks_before = 1;
+    tap->inputs = 0; /* the session that was, if one was: the next one tells its own tensors */
     if (tap->socket < 0)
-        tg_connect(tap);
+        tg_connect(tap, seconds);
+    else {
+        while (tg_receive(tap, &earlier)) /* an earlier word is none to this question */
+            if (earlier.kind == TG_RUN)
+                tg_send(tap, TG_FAILED, earlier.number, 0, 0, NULL, 0, -1);
+        tg_greet(tap, seconds);
+    }
     return tg_wait_open(tap, deadline);
 }
 
@@ -238,7 +257,7 @@ static inline int tg_tap_opened(struct tg_tap *tap, const struct tg_tensor *inpu
     strncpy(tap->runtime, runtime, sizeof tap->runtime - 1);
     strncpy(tap->provider, provider, sizeof tap->provider - 1);
     if (tap->socket < 0)
-        tg_connect(tap);
+        tg_connect(tap, 0);
     else
         tg_announce(tap);
     return 0;
@@ -278,7 +297,7 @@ static inline void tg_tap_poll(struct tg_tap *tap) {
     double now = tg_now();
     uint32_t calls = tap->words[TG_CALLS];
     if (now >= tap->look && tap->socket < 0)
-        tg_connect(tap);
+        tg_connect(tap, 0);
     else if (calls == tap->calls && now < tap->look)
         return;
     if (now >= tap->look)

@@ -47,10 +47,13 @@ class Kind(IntEnum):
 
 
 class Flag(IntEnum):
-    """What an application can be asked for, in HELLO; and that its accelerator is an emulated one, in OPENED."""
+    """What an application can be asked for, in HELLO, where `WAITS` says that it asks before it opens a session; and
+    that its accelerator is an emulated one, in OPENED.
+    """
 
     RUNS = 1
     PAUSES = 2
+    WAITS = 4
     VIRTUAL = 1
 
 
@@ -134,8 +137,9 @@ def head(data: bytes) -> tuple[Kind, int, float, float, bytes]:
         raise WireError(f"a packet of the unknown kind {kind}") from None
 
 
-def hello(name: str, flags: int) -> bytes:
-    return packet(Kind.HELLO, VERSION, payload=HELLO.pack(flags, _bytes(name, 64)))
+def hello(name: str, flags: int, waiting: float = 0.0) -> bytes:
+    """`waiting`: seconds that it waits now for the word that a session may be opened, 0 where it does not."""
+    return packet(Kind.HELLO, VERSION, waiting, payload=HELLO.pack(flags, _bytes(name, 64)))
 
 
 def read_hello(payload: bytes) -> tuple[str, int]:

@@ -40,6 +40,8 @@ from tidegauge.tap.messages import (
     Detached,
     FrameMissed,
     FrameTaken,
+    Held,
+    HoldNext,
     NotPaused,
     Pause,
     Paused,
@@ -82,7 +84,7 @@ class TapWorker:
         self._frames: TappedFrames | None = None
         self._samples: Ring | None = None
         self._generation = start.generation
-        self._paused = False
+        self._paused = self._hold_next = False
 
     def serve(self) -> None:
         """Until `Stop`, or until the agent has gone (ChannelClosed)."""
@@ -137,14 +139,23 @@ class TapWorker:
     def _hear(self, application: Application) -> None:
         try:
             while (said := application.receive()) is not None:
-                if said[0] is Kind.HELLO and not self._paused:
-                    application.send(Kind.OPEN)
+                if said[0] is Kind.HELLO:
+                    self._greeted(application, said[2])
                 elif said[0] is Kind.OPENED:
                     self._attach(application)
                 elif said[0] is Kind.CLOSED and self._frames is not None:
                     self._detach(f"the application {application.name} has closed its session")
         except ApplicationGone as gone:
             self._lose(str(gone))
+
+    def _greeted(self, application: Application, waiting: float) -> None:
+        """It may open a session, if it waits for that word: unless a capture is under way, or is to be taken first."""
+        if self._hold_next and not self._paused and application.waits and waiting > 0:
+            self._detach(f"the application {application.name} has closed its session")
+            self._paused, self._hold_next = True, False
+            self._channel.send(Held(application.pid, application.name, waiting))
+        if not self._paused:
+            application.send(Kind.OPEN)
 
     def _attach(self, application: Application) -> None:
         self._detach("")
@@ -174,7 +185,9 @@ class TapWorker:
             runtime=application.shared.session.runtime or "tap",
             libraries={},
         )
-        attached = Attached(ready, application.pid, application.name, application.runs, application.pauses)
+        attached = Attached(
+            ready, application.pid, application.name, application.runs, application.pauses, application.waits
+        )
         self._channel.send(attached, self._samples.fd)
 
     def _detach(self, sentence: str) -> None:
@@ -207,6 +220,8 @@ class TapWorker:
                 self._answer(command, self._run, missed)
             case Pause():
                 self._pause(command)
+            case HoldNext():
+                self._hold_next = True
             case Resume():
                 self._resume()
             case _:

@@ -28,7 +28,7 @@ class Case:
         self.config = CaptureConfig(trace_folder=str(folder), room_mib=0, **config)
         self.store: Any = SimpleNamespace(state=SimpleNamespace(captures=()), folder=folder)
         self.pipeline: Any = SimpleNamespace(
-            suspect=False, ready=object(), stage=SimpleNamespace(name="running"), pids=set, cannot_pause=""
+            suspect=False, ready=object(), stage=SimpleNamespace(name="running"), pids=set, cannot_pause="", held=False
         )
         self.camera = ""
 

@@ -28,13 +28,17 @@ int main(int count, char **words) {
     struct tg_tensor in[] = {{"input", TG_FLOAT32, 4, {1, 3, 2, 2}}}, out[] = {{"output", TG_FLOAT32, 4, {1, 3, 2, 2}}};
     const void *inputs[] = {input}, *outputs[] = {output};
     struct tg_tap tap;
-    if (count != 2)
+    if (count < 2)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     tg_tap_init(&tap, words[1], "loop in C");
-    tap.run = run;
-    tap.close_session = closed;
-    tap.open_session = opened;
+    if (count > 2) /* an application that only asks before it opens its session */
+        printf("%s\n", tg_tap_before_opening(&tap, 60) ? "may open" : "no word");
+    else {
+        tap.run = run;
+        tap.close_session = closed;
+        tap.open_session = opened;
+    }
     if (tg_tap_opened(&tap, in, 1, out, 1, "none", "CPU", 1))
         return 2;
     for (double end = tg_now() + 120; tg_now() < end;) {

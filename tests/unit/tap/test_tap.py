@@ -120,13 +120,111 @@ def test_frames_runs_and_a_pause(listener: socket.socket, tmp_path: Path) -> Non
         application.close()
 
 
-def test_the_header_for_c_says_the_same(listener: socket.socket, tmp_path: Path) -> None:
+def asked_before(listener: socket.socket) -> Application:
+    """An application that asks, once it has: it must not open its session before the word comes."""
+    application = Application(listener.accept()[0])
+    deadline = time.monotonic() + PATIENCE
+    said = None
+    while said is None and time.monotonic() < deadline:
+        said = application.receive()
+    assert said is not None
+    assert said[0] is Kind.HELLO
+    assert said[2] == 60.0, "how long it waits at most"
+    assert application.waits
+    assert not application.pauses
+    return application
+
+
+def opens(application: Application) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while application.shared is None and time.monotonic() < deadline:
+        application.receive()
+    assert application.shared is not None
+
+
+def test_an_application_asks_before_each_session(listener: socket.socket, tmp_path: Path) -> None:
+    tap = Tap(str(tmp_path / "tap"), "restarts")
+    words: list[bool] = []
+
+    def sessions() -> None:
+        for _ in range(2):
+            words.append(tap.before_opening(60.0))
+            tap.opened([SPEC[0]], [SPEC[1]])
+            tap.closed()
+
+    thread = threading.Thread(target=sessions)
+    thread.start()
+    application = asked_before(listener)
+    for count in (0, 1):
+        assert words == [True] * count
+        if count:  # it asks again on the same socket
+            deadline = time.monotonic() + PATIENCE
+            while (said := application.receive()) is None or said[0] is not Kind.HELLO:
+                assert time.monotonic() < deadline
+            assert said[2] == 60.0
+        application.send(Kind.OPEN)
+        while words != [True] * (count + 1):
+            assert thread.is_alive() or words == [True] * (count + 1)
+            time.sleep(0.001)
+    thread.join(PATIENCE)
+    application.close()
+    tap.disconnect()
+
+
+def test_an_agent_that_comes_later_learns_that_it_asks(listener: socket.socket, tmp_path: Path) -> None:
+    listener.setblocking(False)
+    tap = Tap(str(tmp_path / "other"), "restarts")
+    assert not tap.before_opening(60.0), "nobody is waited for"
+    tap.opened([SPEC[0]], [SPEC[1]])
+    (tmp_path / "other").symlink_to(tmp_path / "tap")
+    tap.poll()
+    deadline = time.monotonic() + PATIENCE
+    sock = None
+    while sock is None:
+        assert time.monotonic() < deadline
+        tap.poll()
+        try:
+            sock = listener.accept()[0]
+        except BlockingIOError:
+            time.sleep(0.01)
+    application = Application(sock)
+    said = None
+    while said is None and time.monotonic() < deadline:
+        said = application.receive()
+    assert said is not None
+    assert said[2] == 0.0, "it has a session, and does not wait"
+    assert application.waits
+    application.close()
+    tap.disconnect()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs gcc")
     program = tmp_path / "loop"
     strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]
     subprocess.run([compiler, *strict, "-I", HEADERS, "-o", program, HERE / "tap_loop.c"], check=True)
+    return program
+
+
+def test_an_application_in_c_asks_before_its_session(listener: socket.socket, tmp_path: Path, program: Path) -> None:
+    with subprocess.Popen([program, tmp_path / "tap", "asks"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            application = asked_before(listener)
+            assert not application.runs
+            application.send(Kind.OPEN)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "may open\n"
+            opens(application)
+            assert application.take(PATIENCE) is not None
+            application.close()
+        finally:
+            process.kill()
+
+
+def test_the_header_for_c_says_the_same(listener: socket.socket, tmp_path: Path, program: Path) -> None:
     with subprocess.Popen([program, tmp_path / "tap"], stdout=subprocess.PIPE, text=True) as process:
         try:
             application = attached(listener)
