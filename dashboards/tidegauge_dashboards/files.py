@@ -86,8 +86,19 @@ def dashboard_json(board: Board) -> str:
     return JSONEncoder(sort_keys=True, indent=2).encode(to_dashboard(board)) + "\n"
 
 
+#: Lines of the example that count once their "# " is taken away. No board asks for a token, only the collector does.
+TOKEN = """\
+# authorization:
+#   credentials_file: /etc/prometheus/tidegauge.token
+"""
+
+
 def prometheus_configuration() -> str:
-    head = "# An example: put your addresses in. A board's port is `metrics.port` of its agent.toml.\n"
+    head = """\
+# An example: put your addresses in. A board's port is `metrics.port` of its agent.toml.
+# A collector on another computer (or with `access.local = "none"`) wants a viewer's token at both places below:
+#   tidegauge collector token new prometheus --role viewer --config collector.toml
+"""
     jobs = [
         {"job_name": "tidegauge-collector", "static_configs": [{"targets": ["127.0.0.1:8420"]}]},
         {
@@ -96,7 +107,7 @@ def prometheus_configuration() -> str:
             "http_sd_configs": [{"url": "http://127.0.0.1:8420/api/v1/sd"}],
         },
     ]
-    return to_yaml(
+    written = to_yaml(
         {
             "global": {"scrape_interval": "15s"},
             "rule_files": ["recording.yml", "alerts.yml"],
@@ -105,6 +116,13 @@ def prometheus_configuration() -> str:
         },
         head,
     )
+    written = _with_token(written, "- job_name: tidegauge-collector\n", "  ")
+    return _with_token(written, "  - url: http://127.0.0.1:8420/api/v1/sd\n", "    ")
+
+
+def _with_token(written: str, behind: str, indent: str) -> str:
+    assert written.count(behind) == 1
+    return written.replace(behind, behind + "".join(f"{indent}{line}\n" for line in TOKEN.splitlines()))
 
 
 def datasources() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -206,3 +207,22 @@ def test_prometheus_takes_its_configuration() -> None:
         [program("promtool", "prometheus"), "check", "config", str(path)], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_shows_a_token_where_the_example_says_so(tmp_path: Path) -> None:
+    """To the collector, and to nobody else: a board asks for none, and would see it."""
+    secret = tmp_path / "tidegauge.token"
+    secret.write_text("secret")
+    example = (DASHBOARDS / "prometheus" / "prometheus.yml").read_text()
+    lines = [re.sub(r"# ( *)(authorization:|credentials_file:)", r"\1\2", line) for line in example.splitlines()]
+    path = tmp_path / "prometheus.yml"
+    path.write_text("\n".join(lines).replace("/etc/prometheus/tidegauge.token", str(secret)))
+    for name in ("recording.yml", "alerts.yml"):
+        shutil.copy(DASHBOARDS / "prometheus" / name, tmp_path)
+    command = [program("promtool", "prometheus"), "check", "config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    collector, boards = yaml.safe_load(path.read_text())["scrape_configs"]
+    shown = {"credentials_file": str(secret)}
+    assert collector["authorization"] == boards["http_sd_configs"][0]["authorization"] == shown
+    assert "authorization" not in boards
