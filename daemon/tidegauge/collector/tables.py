@@ -142,9 +142,6 @@ bundles = Table(
     Index("bundles_by_state", "state"),
     Index("bundles_by_manifest", "manifest_sha256"),
     Index(
-        "bundles_by_set", "model", "artifacts", "sdk", "device", "received", "culprit", "state", "exit_code", "detector"
-    ),
-    Index(
         "bundles_by_finding",
         "model",
         "artifacts",

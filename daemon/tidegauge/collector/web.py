@@ -78,11 +78,13 @@ def _inline(name: str) -> dict[str, str]:
 
 
 @get("/metrics", sync_to_thread=True, include_in_schema=False)
-def metrics(site: TheSite) -> Response[bytes]:
-    """For Prometheus."""
+def metrics(request: Request[Any, Any, Any], site: TheSite) -> Response[bytes]:
+    """For Prometheus. What there is of a large fleet takes long to pack, and is packed once for all who ask."""
     if site.metrics is None:
         raise HTTPException("metrics are off (key http.metrics)", status_code=404)
-    return Response(site.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"vary": "accept-encoding", **({"content-encoding": "gzip"} if packed else {})}
+    return Response(site.metrics.render(packed), media_type=CONTENT_TYPE_LATEST, headers=headers)
 
 
 def build(site: Site) -> Litestar:
@@ -106,7 +108,9 @@ def build(site: Site) -> Litestar:
         dependencies={"site": Provide(lambda: site, use_cache=True, sync_to_thread=False)},
         template_config=TemplateConfig(instance=_templates(site)),
         openapi_config=api_description.openapi(),
-        compression_config=CompressionConfig(backend="gzip", exclude=["/download", "/archive", "/events", "/assets/"]),
+        compression_config=CompressionConfig(
+            backend="gzip", exclude=["/download", "/archive", "/events", "/assets/", "/metrics"]
+        ),
         before_send=[_security_headers],
         exception_handlers={
             HTTPException: _http_error,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tidegauge.clocks import Wall
+from tidegauge.collector import metrics
 from tidegauge.collector.device_metrics import OUTDATED, SERIES, ActiveAlarm, families, text
+from tidegauge.collector.metrics import CollectorMetrics
+from tidegauge.collector.store import Store
 from tidegauge.collector.tables import Device
 from tidegauge.link import vitals
+from tidegauge.link.wire import Status
 
 
 def board(**changes: Any) -> Device:
@@ -121,3 +128,30 @@ def test_the_text_says_what_the_families_say(
         }
 
     assert said(text_string_to_metric_families(text(devices, alarms).decode())) == said(families(devices, alarms))
+
+
+def values(page: bytes) -> dict[str, float]:
+    """Of the series without labels, or of one device."""
+    found = [line.rsplit(" ", 1) for line in page.decode().splitlines() if not line.startswith("#")]
+    return {name.partition("{")[0]: float(value) for name, value in found}
+
+
+def test_what_took_long_to_make_is_kept_and_says_its_age(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, age = "tidegauge_device_shadow_last_disagreement_ratio", "tidegauge_collector_device_metrics_age_seconds"
+
+    def told(value: float) -> None:
+        store.set_status("cam-1", Status("online", 1, detail={vitals.LOSS: value}), Wall(1000.0))
+
+    told(0.25)
+    page = CollectorMetrics(store)
+    assert values(page.render())[loss] == 0.25
+    told(0.5)  # of a small fleet nothing is kept
+    assert values(page.render())[loss] == values(gzip.decompress(page.render(packed=True)))[loss] == 0.5
+    monkeypatch.setattr(metrics, "_LONG", 0.0)
+    monkeypatch.setattr(metrics, "_SHARE", 1e9)
+    page.render()
+    told(0.75)
+    for found in (values(page.render()), values(gzip.decompress(page.render(packed=True)))):
+        assert found[loss] == 0.5 and found[age] > 0 and found["tidegauge_collector_devices"] == 1.0
+    off = values(CollectorMetrics(store, by_device=False).render(packed=False))
+    assert loss not in off and age not in off

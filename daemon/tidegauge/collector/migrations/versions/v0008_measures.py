@@ -1,4 +1,4 @@
-"""The fleet is sorted by drift and loss, and judged as a whole; sets of artifacts from one index; pinned runs."""
+"""The fleet is sorted by drift and loss, and judged as a whole; runs are pinned."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ def upgrade() -> None:
         op.add_column("devices", sa.Column(name, sa.Float))
     _fill(op.get_bind())
     op.create_index("devices_by_log_e", "devices", ["log_e"])
-    op.create_index(
-        "bundles_by_set",
-        "bundles",
-        ["model", "artifacts", "sdk", "device", "received", "culprit", "state", "exit_code", "detector"],
-    )
     op.add_column("runs", sa.Column("pinned", sa.Boolean, nullable=False, server_default=sa.false()))
 
 
