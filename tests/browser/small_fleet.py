@@ -94,6 +94,8 @@ def _statuses(now: float) -> list[tuple[str, bytes]]:
             "spool": 0.02 * (number % 10),
             "evidence.loss": 13.2 if drifts else 0.11 * (number % 9),
             "limit.loss": 13.17,
+            "observations.loss": 200.0,
+            "observations.nmse": 200.0,
             "evidence.nmse": 6.0 if drifts else 0.4,
             "limit.nmse": 11.3,
         }

@@ -6,6 +6,8 @@ One test, since starting broker, collector and comparisons takes longer than all
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import re
 import shutil
@@ -16,11 +18,14 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from click.testing import CliRunner
+from playwright.sync_api import Browser, BrowserContext, JSHandle, Page, expect, sync_playwright
 
-from browser.small_fleet import BOARDS, CAUSE, LAYER, SmallFleet, fill, new_lab
+from browser.small_fleet import BOARDS, CAUSE, FAULTY, LAYER, SmallFleet, fill, new_lab
 from integration.collector_peer import Process, mosquitto, publish
 from tidegauge import signing
+from tidegauge.cli.collector import command
+from tidegauge.collector.access import COOKIE
 from tidegauge.link.wire import Status, encode, topic
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -119,6 +124,9 @@ def test_every_page_and_every_button(fleet: SmallFleet, browser: Browser, tmp_pa
     use_device(watched)
     use_bundle(watched)
     use_upload(watched, fleet, tmp_path)
+    drop_files(watched, fleet)
+    cancel_an_upload(watched, fleet, tmp_path)
+    log_in_and_out(watched, fleet)
     assert watched.problems == []
 
 
@@ -151,6 +159,13 @@ def use_fleet(watched: Watched, fleet: SmallFleet) -> None:
     page.get_by_role("link", name="Device", exact=True).click()
     page.get_by_role("link", name="Device", exact=True).click()
     expect(rows.first).to_contain_text(f"cam-{BOARDS:03d}")
+    page.get_by_role("link", name="Loss", exact=True).click()
+    page.get_by_role("link", name="Loss", exact=True).click()
+    expect(rows.first).to_contain_text("cam-003")  # the least of those that have told theirs
+    page.get_by_role("link", name="Drift", exact=True).click()
+    expect(rows.first).to_contain_text("stands out")
+    expect(rows.first).to_contain_text(re.compile("cam-00[12]"))
+    expect(page.get_by_text("stands out")).to_have_count(len(FAULTY))
     page.get_by_label("Search").fill("CAM-00")
     page.get_by_label("with an alarm").check()
     page.keyboard.press("Tab")
@@ -251,4 +266,77 @@ def use_upload(watched: Watched, fleet: SmallFleet, folder: Path) -> None:
     broken.write_bytes(b"this is no bundle")
     page.get_by_label("Choose a file").set_input_files(broken)
     expect(page.locator("#upload-status.bad-text")).to_be_visible()
+    page.close()
+
+
+def dropped(page: Page, *files: Path) -> JSHandle:
+    """What a browser hands a page when files are dropped on it."""
+    given = [[path.name, base64.b64encode(path.read_bytes()).decode()] for path in files]
+    return page.evaluate_handle(
+        """(files) => {
+          const data = new DataTransfer();
+          for (const [name, text] of files) {
+            data.items.add(new File([Uint8Array.from(atob(text), (each) => each.charCodeAt(0))], name));
+          }
+          return data;
+        }""",
+        given,
+    )
+
+
+def drop_files(watched: Watched, fleet: SmallFleet) -> None:
+    page = watched.open("/upload")
+    two = dropped(page, fleet.packed, fleet.packed)
+    page.dispatch_event("#drop", "drop", {"dataTransfer": two})
+    expect(page.locator("#upload-status.bad-text")).to_have_text("One file at a time; zip a folder first.")
+    one = dropped(page, fleet.packed)
+    page.dispatch_event("#drop", "dragover", {"dataTransfer": one})
+    expect(page.locator("#drop.over")).to_be_visible()
+    page.dispatch_event("#drop", "drop", {"dataTransfer": one})
+    expect(page.locator("#drop.over")).to_have_count(0)
+    expect(page.locator("#upload-actions a")).to_have_text("Open the bundle")
+    page.close()
+
+
+def cancel_an_upload(watched: Watched, fleet: SmallFleet, folder: Path) -> None:
+    """On a slow line, so that there is something to cancel."""
+    page = watched.open("/upload")
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 200_000}
+    line = watched.context.new_cdp_session(page)
+    line.send("Network.enable")
+    line.send("Network.emulateNetworkConditions", slow)
+    large = folder / "cancelled.tidebundle"
+    large.write_bytes(bytes(32 << 20))
+    page.get_by_label("Choose a file").set_input_files(large)
+    expect(page.locator("#upload-status")).to_contain_text("Sending cancelled.tidebundle")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#upload-status")).to_have_text("Cancelled. Nothing was taken in.")
+    expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+    page.close()
+    uploads = fleet.collector.until(
+        "api/v1/uploads", lambda rows: all(row["state"] in ("done", "failed") for row in rows)
+    )
+    assert not [row for row in uploads if row["name"] == large.name and row["state"] == "done"]
+
+
+def log_in_and_out(watched: Watched, fleet: SmallFleet) -> None:
+    """Without a session whoever is on this computer is an operator; a viewer's session shows that it is another."""
+    made = CliRunner().invoke(
+        command, ["token", "new", "ann", "--role", "viewer", "--json", "--config", str(fleet.collector.config)]
+    )
+    assert made.exit_code == 0, made.output
+    page = watched.open("/login?next=/upload")
+    page.get_by_label("Token").fill(json.loads(made.output)["token"])
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("you are logged in as viewer")).to_be_visible()
+    expect(page.locator(".who")).to_contain_text("ann")
+    (cookie,) = (each for each in watched.context.cookies() if each["name"] == COOKIE)
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert COOKIE not in {each["name"] for each in watched.context.cookies()}
+    watched.context.add_cookies([cookie])  # whoever kept a copy has nothing
+    page.goto(f"{watched.url}/upload")
+    expect(page.locator("#drop")).to_be_visible()
+    watched.context.clear_cookies()
     page.close()
