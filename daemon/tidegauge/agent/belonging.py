@@ -8,7 +8,10 @@ from tidegauge.agent.state import StateStore
 from tidegauge.pipeline.messages import PipelineReady, ShadowReady
 
 #: Of the board's versions, those that decide what an inference computes.
-VERSIONS = ("edgeai_sdk",)
+SDK = "edgeai_sdk"
+VERSIONS = (SDK,)
+#: Before the name of one, in the state.
+BOARD = "board "
 #: What the workers tell and what doesn't.
 INDIFFERENT = frozenset({"python"})
 
@@ -31,8 +34,8 @@ class Belonging:
             )
             if before and before != now
         ]
-        self._store.update(artifacts=identity.artifacts_sha256, model=identity.model)
-        versions = {f"board {name}": identity.versions[name] for name in VERSIONS if name in identity.versions}
+        self._store.update(artifacts=identity.artifacts_sha256, network=identity.network_sha256, model=identity.model)
+        versions = {f"{BOARD}{name}": identity.versions[name] for name in VERSIONS if name in identity.versions}
         changes += self._note("board", versions)
         return " and ".join(changes)
 

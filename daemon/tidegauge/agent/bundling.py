@@ -28,6 +28,7 @@ from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 from tidegauge.tidl import tensor_table, trace_names
+from tidegauge.tidl.artifacts import NET_SUFFIX
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ class Identity(msgspec.Struct, frozen=True):
         """One hash for the folder: of the names and hashes of its files."""
         text = "".join(f"{name} {digest}\n" for name, digest in sorted(self.artifacts.items()))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def network_sha256(self) -> str:
+        """Of the network file, by which a collector knows the compile; of several the least, "" of none."""
+        return min((digest for name, digest in self.artifacts.items() if name.endswith(NET_SUFFIX)), default="")
 
 
 class Captured(msgspec.Struct, frozen=True):

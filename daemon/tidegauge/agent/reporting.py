@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tidegauge import __version__
 from tidegauge.agent import vitals
+from tidegauge.agent.belonging import BOARD, SDK
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import (
@@ -16,7 +19,7 @@ from tidegauge.agent.events import (
     PhaseChanged,
     PipelineUp,
 )
-from tidegauge.agent.state import StateStore
+from tidegauge.agent.state import AgentState, StateStore
 from tidegauge.clocks import monotonic, stamp
 from tidegauge.link.uplink import Uplink
 from tidegauge.link.wire import AlarmChange, Result, Status
@@ -71,10 +74,11 @@ class Reporting:
         self._uplink.set_status(self._status())
 
     def _status(self) -> Status:
-        alarms = self._store.state.alarms
+        state = self._store.state
+        alarms = state.alarms
         return Status(
             state="online",
-            session=self._store.state.session,
+            session=state.session,
             version=__version__,
             virtual=self.virtual,
             model=self._profile.name,
@@ -82,6 +86,9 @@ class Reporting:
             progress=round(self._progress, 3),
             alarm=", ".join(alarm.detector for alarm in alarms),
             detail={**vitals.read(self._metrics), **self._detail},
+            sdk=state.runtime.get(f"{BOARD}{SDK}", ""),
+            artifacts=state.network,
+            acceptance=_acceptance(state),
         )
 
     def _on_phase(self, event: PhaseChanged) -> None:
@@ -148,3 +155,12 @@ class Reporting:
         self._next_result = now + results.mqtt_interval
         done = event.done
         self._uplink.publish_result(Result(done.frame_id, stamp().wall, self._profile.name, done.summary, done.doubts))
+
+
+def _acceptance(state: AgentState) -> Literal["", "running", "accepted", "failed"]:
+    """As it stands; one that has failed is an alarm until somebody clears it."""
+    if not state.artifacts:
+        return ""
+    if any(alarm.detector == "acceptance" for alarm in state.alarms):
+        return "failed"
+    return "running" if state.accepted is None else "accepted"

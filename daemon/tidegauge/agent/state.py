@@ -90,7 +90,7 @@ class TraceSize(msgspec.Struct, frozen=True):
 
 class AgentState(msgspec.Struct, frozen=True):
     """`artifacts`, `model`, `runtime` (versions and hashes of what computes, by name, both sides): what the reference
-    and the evidence belong to; on a change they are void.
+    and the evidence belong to; on a change they are void. `network`: hash of the network file among the artifacts.
 
     `accepted`: the reference of all samples, `gap` the mean seconds between samples that the CPU budget allows at what
     they cost then, `contexts` that of each light context which has one. `previous`: the
@@ -107,6 +107,7 @@ class AgentState(msgspec.Struct, frozen=True):
     version: int = VERSION
     session: int = 0
     artifacts: str = ""
+    network: str = ""
     model: str = ""
     runtime: dict[str, str] = {}
     accepted: Accepted | None = None

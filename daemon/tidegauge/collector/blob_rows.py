@@ -15,7 +15,8 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, no
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import batches, upsert
-from tidegauge.collector.tables import blobs, bundle_blobs, bundles, condemned, library, reports, run_files, runs
+from tidegauge.collector.request_tables import run_files, runs
+from tidegauge.collector.tables import blobs, bundle_blobs, bundles, condemned, library, reports
 from tidegauge.collector.transfer_rows import TransferRows
 
 Key = tuple[str, str]

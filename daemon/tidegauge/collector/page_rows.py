@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Select, and_, case, cast, func, or_, select
+from sqlalchemy import BigInteger, Select, and_, case, cast, func, literal, or_, select
 
 from tidegauge.collector.database import Database
 from tidegauge.collector.tables import alarms, bundles, devices, records
@@ -32,10 +32,12 @@ class FleetChoices(msgspec.Struct, frozen=True):
 
 
 class ModelSet(msgspec.Struct, frozen=True):
-    """What bundles tell of one model with one network file on one SDK release: `boards` that sent bundles of it.
+    """One model with one network file on one SDK release.
 
-    `culprits`, `fine`: bundles whose comparison found a culprit, or none. `refused`: boards whose acceptance failed.
-    Times are Unix seconds by the collector's clock.
+    By bundles: `boards` that sent some of it, `culprits` and `fine` of them whose comparison found a culprit, or none,
+    `refused` boards that sent one since their acceptance had failed. By the boards' own newest words: how many are
+    `accepted`, `failed` or `accepting`. `first`, `last`: of its bundles, Unix seconds by the collector's clock; 0 where
+    there is none.
     """
 
     model: str
@@ -48,6 +50,19 @@ class ModelSet(msgspec.Struct, frozen=True):
     refused: int
     first: float
     last: float
+    accepted: int
+    failed: int
+    accepting: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it a set."""
+        return self.model, self.artifacts, self.sdk
+
+    @property
+    def told(self) -> int:
+        """Boards that say they run it."""
+        return self.accepted + self.failed + self.accepting
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -77,7 +92,38 @@ class PageRows(Database):
         return FleetChoices(self._distinct(devices.c.model), self._distinct(devices.c.version))
 
     def model_sets(self, limit: int = 200) -> list[ModelSet]:
-        """Those last heard of first."""
+        """Those with the newest bundles first, then those that most boards run."""
+        found = {each.key: each for each in self._told_sets(limit)}
+        for each in self._sent_sets(limit):
+            told = found.get(each.key)
+            if told is not None:
+                each = msgspec.structs.replace(
+                    each, accepted=told.accepted, failed=told.failed, accepting=told.accepting
+                )
+            found[each.key] = each
+        return sorted(found.values(), key=lambda each: (-each.last, -each.told, each.key))[:limit]
+
+    def _told_sets(self, limit: int) -> list[ModelSet]:
+        """By what boards tell of themselves: a healthy one sends no bundle."""
+        groups = (devices.c.model, devices.c.artifacts, devices.c.sdk)
+        told = {"accepted": "accepted", "failed": "failed", "accepting": "running"}
+        query: Select[Any] = (
+            select(
+                *groups,
+                *(func.count(case((devices.c.acceptance == word, 1))).label(name) for name, word in told.items()),
+                *(
+                    literal(0).label(name)
+                    for name in ("boards", "bundles", "culprits", "fine", "refused", "first", "last")
+                ),
+            )
+            .where(devices.c.acceptance != "")
+            .group_by(*groups)
+            .order_by(func.count().desc(), *groups)
+            .limit(limit)
+        )
+        return self._rows(query, ModelSet)
+
+    def _sent_sets(self, limit: int) -> list[ModelSet]:
         groups = (bundles.c.model, bundles.c.artifacts, bundles.c.sdk)
         fine = and_(bundles.c.state == "compared", bundles.c.exit_code == 0)
         counted = {
@@ -105,6 +151,7 @@ class PageRows(Database):
                 *(cast(func.sum(boards.c[name]), BigInteger).label(name) for name in (*counted, "refused")),
                 func.min(boards.c.first).label("first"),
                 last.label("last"),
+                *(literal(0).label(name) for name in ("accepted", "failed", "accepting")),
             )
             .group_by(*by)
             .order_by(last.desc(), *by)

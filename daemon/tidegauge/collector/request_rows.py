@@ -13,7 +13,7 @@ from tidegauge.clocks import Wall
 from tidegauge.collector.blob_rows import hold
 from tidegauge.collector.bundle_rows import StoredReport
 from tidegauge.collector.database import Database, batches
-from tidegauge.collector.tables import commands, run_files, runs, uploads
+from tidegauge.collector.request_tables import commands, run_files, runs, uploads
 
 RunKind = Literal["rejudged", "traces"]
 RunState = Literal["queued", "running", "done", "failed"]

@@ -42,6 +42,9 @@ class FileResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 class Status(msgspec.Struct, frozen=True):
     """`…/status`, retained; the will is the same with state "lost". `session` grows with each connection, so that a
     late will can't overwrite a newer birth.
+
+    `sdk`: release of the board's SDK, `artifacts`: SHA-256 of the network file that runs, `acceptance`: how the first
+    measurement of this pair stands; "" where it is not known.
     """
 
     state: Literal["online", "lost", "stopped"]
@@ -53,6 +56,9 @@ class Status(msgspec.Struct, frozen=True):
     progress: float = 0.0
     alarm: str = ""
     detail: dict[str, float] = {}
+    sdk: str = ""
+    artifacts: str = ""
+    acceptance: Literal["", "running", "accepted", "failed"] = ""
 
 
 class AlarmChange(msgspec.Struct, frozen=True):

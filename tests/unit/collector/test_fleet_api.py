@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from integration.collector_web import from_here
+from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Stamp, Wall
 from tidegauge.collector import web
 from tidegauge.collector.access import Access
@@ -108,6 +109,31 @@ def test_devices_are_sorted_by_what_they_have_told_of_their_drift(store: Store, 
     assert page.count(">stands out</span>") == 2 and "<b>2</b> stand out" in page
     online(store, "cam-3", "enhancer", 2.0, detail={"loss": 0.1})  # it has told the newest, and nothing else
     assert names("drift", True) == ["2", "1", "0", "3"]
+
+
+def test_acceptance_is_told_by_release_of_boards_that_passed_too(
+    store: Store, client: TestClient[Any], bundle_maker: Callable[..., Any]
+) -> None:
+    """A board that passed sends no bundle: it is counted by its own word. One that sends bundles is in the same set."""
+    net = "ab" * 32  # of the made bundles
+    for number, (sdk, acceptance) in enumerate(
+        (("11.1", "accepted"), ("11.1", "accepted"), ("11.1", "failed"), ("12.0", "running"), ("12.0", "accepted"))
+    ):
+        online(store, f"cam-{number}", "enhancer", 5.0, sdk=sdk, artifacts=net, acceptance=acceptance)
+    online(store, "cam-9", "enhancer", 6.0)  # of an older version: it tells nothing of it
+    cause = Cause("acceptance", "accelerator", (), {}, "No acceptance.")
+    made = bundle_maker(bundle="b", device="cam-2", cause=cause)
+    store.add_bundle(made.manifest, made.head_id, Wall(7.0))
+    sent, told = store.model_sets()
+    assert (sent.key, sent.accepted, sent.failed, sent.accepting) == (("enhancer", net, "11.1"), 2, 1, 0)
+    assert (sent.bundles, sent.boards, sent.refused, sent.last) == (1, 1, 1, 7.0)
+    assert (told.key, told.accepted, told.failed, told.accepting) == (("enhancer", net, "12.0"), 1, 0, 1)
+    assert (told.bundles, told.boards, told.last) == (0, 0, 0.0)
+    page = client.get("/models").text
+    assert "2 of 3" in page and "1 of 2" in page and "1 under way" in page and "1 by bundles, ever" in page
+    assert client.get("/api/v1/devices/cam-2").json()["acceptance"] == "failed"
+    store.set_status("cam-2", Status("lost", 1), Wall(8.0))  # a will knows nothing of it
+    assert store.model_sets()[0].failed == 1
 
 
 def test_bundles_are_found_by_what_they_are(store: Store, bundle_maker: Callable[..., Any]) -> None:
