@@ -33,6 +33,9 @@ def test_a_seed_names_the_injected_layer(tmp_path: Path) -> None:
     data = tmp_path / "run" / "collector" / "data"
     with contextlib.closing(sqlite3.connect(data / "collector.sqlite")) as database:
         (name,) = database.execute("SELECT sha256 FROM reports WHERE name = 'report.html'").fetchone()
+        told = database.execute("SELECT sdk, artifacts, acceptance FROM devices").fetchall()
+        sent = database.execute("SELECT sdk, artifacts FROM bundles").fetchall()
+    assert told == [(*sent[0], "accepted")] and sent[0][1], "the board and its bundle name the same network"
     report = (data / "blobs" / "sha256" / name).read_text()
     assert result["injected_layer"] in report
     assert "VIRTUAL" in report
