@@ -16,7 +16,6 @@ from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import Monotonic, monotonic
 from tidegauge.metrics import AgentMetrics
-from tidegauge.pipeline.channel import ChannelClosed
 from tidegauge.pipeline.messages import (
     AttachFrames,
     CameraEnded,
@@ -111,12 +110,8 @@ class CameraService:
         attach = AttachFrames(self.generation, ready.width, ready.height, ready.ring)
 
         def free(slot: int) -> None:
-            try:
-                if freed.empty() and worker.post(SlotFree(slot)):
-                    return
-            except ChannelClosed:
-                return  # the receiving side reports it
-            freed.put_nowait(slot)
+            if not (freed.empty() and worker.post(SlotFree(slot))):
+                freed.put_nowait(slot)
 
         self._pipeline.attach_frames(attach, ring, free)
         self._bus.emit(CameraUp(self.generation, ready.description))

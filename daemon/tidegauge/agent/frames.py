@@ -10,6 +10,9 @@ import msgspec
 from tidegauge.pipeline.messages import AttachFrames
 from tidegauge.pipeline.ring import Ring
 
+#: After a picture that had to wait for the accelerator, so many more are taken for ones that may have to.
+PRESSED_FRAMES = 100
+
 
 class PendingFrame(msgspec.Struct, frozen=True):
     """A picture waiting in a slot of the camera's ring."""
@@ -31,7 +34,8 @@ class FrameFeed:
     """Holds at most one picture, the newest. `dropped(reason)` is told of each that is given up.
 
     `sent`: what the pipeline worker has been sent and has not answered, two at most: one whose answer it looks at, and
-    one that is on the accelerator meanwhile.
+    one that is on the accelerator meanwhile. `known`: the worker has been told of the camera's ring. `pressed`: 0 where
+    no picture has had to wait for the accelerator for a while, so that nobody need know when it is free.
     """
 
     def __init__(self, dropped: Callable[[str], None]) -> None:
@@ -39,10 +43,13 @@ class FrameFeed:
         self._pending: PendingFrame | None = None
         self.sent: deque[PendingFrame] = deque()
         self.source: _Source | None = None
+        self.known = False
+        self.pressed = PRESSED_FRAMES
 
     def attach(self, attach: AttachFrames, ring: Ring, free: Callable[[int], None]) -> None:
         """A camera worker has come up."""
         self.detach()
+        self.known = False
         self.source = _Source(attach, ring, free)
 
     def detach(self) -> None:
@@ -74,8 +81,19 @@ class FrameFeed:
             self.sent.append(frame)
         return frame
 
+    def give_back(self) -> None:
+        """The picture that was taken last could not be sent: it waits again."""
+        self._pending = self.sent.pop()
+
+    def answered(self) -> PendingFrame:
+        """The picture that was sent first, which the worker is done with."""
+        waited = self._pending is not None or len(self.sent) > 1
+        self.pressed = PRESSED_FRAMES if waited else max(0, self.pressed - 1)
+        return self.sent.popleft()
+
     def lose(self, reason: str) -> None:
         """The worker is gone: give up what it had, and what waits for it."""
+        self.known = False
         while self.sent:
             self._dropped(reason)
             self.free(self.sent.popleft())

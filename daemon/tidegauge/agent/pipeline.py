@@ -19,10 +19,10 @@ from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.core_restart import CoreRestart
 from tidegauge.agent.doubts import doubts
 from tidegauge.agent.endings import Endings
-from tidegauge.agent.events import AcceleratorDown, AcceleratorSlow, FrameProcessed, PipelineUp, SampleLost
+from tidegauge.agent.events import AcceleratorDown, FrameProcessed, PipelineUp, SampleLost
+from tidegauge.agent.frame_account import FrameAccount
 from tidegauge.agent.frames import FrameFeed, PendingFrame
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
-from tidegauge.agent.latency import SlowWatch
 from tidegauge.agent.session_hold import SessionHold
 from tidegauge.agent.stage import AcceleratorGone, Stage, during, symptoms_of
 from tidegauge.agent.state import StateStore
@@ -83,16 +83,18 @@ class PipelineService(SessionHold):
         self.endings = endings
         self._ladder = Ladder(config.supervision)
         self._core = CoreRestart(config.supervision, store, metrics)
-        self._slow = SlowWatch(config.supervision.slow_factor, store.state.latency)
+        self._frames = FrameAccount(config.supervision.slow_factor, store, bus, metrics)
         self.stage = Stage("starting", monotonic(), self._opening_seconds)
         self.last_run: Monotonic | None = None
+        self._progress = metrics.progress.labels(metrics.model)
         self.choose_sample: Callable[[], int] = lambda: -1
         self.generation = 0
         self.ring: Ring | None = None
         self._feed = FrameFeed(lambda reason: metrics.frames_dropped.labels(reason).inc())
-        self._attached = -1
         self._requests: deque[_Request] = deque()
         self._frame_id = 0
+        #: The worker while it has nothing to do and the pipeline's task waits: a frame is sent to it from `offer`.
+        self._idle: Worker[PipelineEvent] | None = None
         self._wake = asyncio.Event()
         self._allowed = asyncio.Event()
         self._allowed.set()
@@ -108,13 +110,11 @@ class PipelineService(SessionHold):
     def attach_frames(self, attach: AttachFrames, ring: Ring, free: Callable[[int], None]) -> None:
         """A camera worker has come up."""
         self._feed.attach(attach, ring, free)
-        self._attached = -1
         self._wake.set()
 
     def detach_frames(self) -> None:
         """The camera worker is gone, and its ring with it."""
         self._feed.detach()
-        self._attached = -1
 
     @property
     def has_camera(self) -> bool:
@@ -123,7 +123,8 @@ class PipelineService(SessionHold):
     def offer(self, frame: PendingFrame) -> None:
         """A new picture. The newest wins: an older one still waiting is dropped and counted."""
         self._feed.offer(frame, "pipeline_busy" if self.ready else "pipeline_down")
-        self._wake.set()
+        if not self._post_frame():
+            self._wake.set()
 
     async def run_tensor(self, path: Path, sample_slot: int) -> TensorDone:
         """A device run of a raw input tensor, ahead of waiting frames. Raises PipelineUnavailable."""
@@ -226,9 +227,8 @@ class PipelineService(SessionHold):
             self._pid = None
             self._down.set()
         if ended is None and how == "killed":
-            ended = WorkerEnded(
-                "stop_hung", f"the pipeline worker did not close its session in {limits.stop_timeout:g} s"
-            )
+            sentence = f"the pipeline worker did not close its session in {limits.stop_timeout:g} s"
+            ended = WorkerEnded("stop_hung", sentence)
         return None if ended is None else self.endings.named(ended, follower)
 
     def _account_end(self, error: WorkerEnded) -> Retry | GiveUp:
@@ -269,7 +269,6 @@ class PipelineService(SessionHold):
     def _forget_generation(self) -> None:
         self.ready = None
         self._up.clear()
-        self._attached = -1
         if self.ring is not None:
             self.ring.close()
             self.ring = None
@@ -299,7 +298,11 @@ class PipelineService(SessionHold):
             if not await self._run_next(worker):
                 self._wake.clear()
                 if not self._pausing.is_set():  # it may have been set, and have woken, in the meantime
-                    await worker.until(self._wake)
+                    self._idle = worker
+                    try:
+                        await worker.until(self._wake, lambda: bool(self._feed.sent))
+                    finally:
+                        self._idle = None
         self._enter("paused", 0.0)
         self._metrics.restarts.labels(self._metrics.model, "capture").inc()
 
@@ -329,7 +332,7 @@ class PipelineService(SessionHold):
             done, _ = await worker.receive(self._runtime.run_timeout)
         if not isinstance(done, FrameDone | FrameSkipped):
             raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
-        frame = self._feed.sent.popleft()
+        frame = self._feed.answered()
         if isinstance(done, FrameSkipped):
             self._metrics.frames_dropped.labels("stale_generation").inc()
             self._bus.emit(SampleLost(done.sample_slot))
@@ -344,13 +347,35 @@ class PipelineService(SessionHold):
         frame, source = self._feed.take(), self._feed.source
         if frame is None or source is None:
             return False
-        if source.attach.generation != self._attached:
+        if not self._feed.known:
+            self._feed.known = True
             await worker.send(source.attach, source.ring.fd)
-            self._attached = source.attach.generation
+        await worker.send(self._command(frame))
+        return True
+
+    def _post_frame(self) -> bool:
+        """Send the waiting picture at once, where the worker is idle and knows the ring; whether it is on its way.
+
+        The pipeline's task waits on: the answer wakes it, or the time at which it is due.
+        """
+        worker = self._idle
+        if worker is None or not self._feed.known or self._feed.sent or self._requests or self._pausing.is_set():
+            return False
+        if (frame := self._feed.take()) is None:
+            return False
+        command = self._command(frame)
+        if not worker.post(command):  # the task will meet the reason
+            self._feed.give_back()
+            self._bus.emit(SampleLost(command.sample_slot))
+            return False
+        worker.expect(self._runtime.run_timeout)
+        return True
+
+    def _command(self, frame: PendingFrame) -> RunFrame:
         self._frame_id += 1
         sample, said = self.choose_sample(), doubts(self._store.state.alarms)
-        await worker.send(RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample, said))
-        return True
+        quiet = not self._feed.pressed
+        return RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample, said, quiet)
 
     async def _run_request(self, worker: Worker[PipelineEvent], request: _Request) -> None:
         try:
@@ -367,19 +392,9 @@ class PipelineService(SessionHold):
             request.answer.set_result(done)
 
     def _account(self, done: FrameDone) -> None:
-        metrics, model = self._metrics, self._metrics.model
-        metrics.inferences.labels(model).inc()
-        metrics.inference_seconds.labels(model).observe(done.device_seconds)
         self._progressed()
-        present = self._slow.update(done.device_seconds)
-        if self._slow.reference != self._store.state.latency:
-            self._store.update(latency=self._slow.reference)
-        if present is not None and self._slow.reference is not None:
-            self._bus.emit(AcceleratorSlow(present, self._slow.reference))
-        for stats in done.outputs[: metrics.outputs_limit]:
-            metrics.saturated.labels(model, stats.name, "low").set(stats.low_share)
-            metrics.saturated.labels(model, stats.name, "high").set(stats.high_share)
+        self._frames.count(done)
 
     def _progressed(self) -> None:
         self.last_run = monotonic()
-        self._metrics.progress.labels(self._metrics.model).set(self.last_run)
+        self._progress.set(self.last_run)

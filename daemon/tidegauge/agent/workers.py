@@ -68,6 +68,7 @@ class Worker(Generic[In]):
         self._record = record
         self._leave, self._terminate = leave, terminate
         self._started = orphans.start_time(process.pid)
+        self._patience = 0.0
 
     @classmethod
     async def start(
@@ -102,18 +103,26 @@ class Worker(Generic[In]):
             raise await self._ended() from error
 
     def post(self, message: msgspec.Struct) -> bool:
-        """Send it if that takes no waiting; whether it was sent. Raises ChannelClosed when the worker has gone."""
-        return self._channel.post(message)
+        """Send it if that takes no waiting; whether it was sent. Whoever receives learns that the worker has gone."""
+        try:
+            return self._channel.post(message)
+        except ChannelClosed:
+            return False
 
-    async def until(self, wake: asyncio.Event) -> None:
+    def expect(self, seconds: float) -> None:
+        """An answer is due in so long: `until` ends with it, and `receive` raises WorkerEnded where none has come."""
+        self._patience = seconds
+        self._channel.expect(seconds)
+
+    async def until(self, wake: asyncio.Event, asked: Callable[[], bool] = lambda: False) -> None:
         """Wait until `wake` is set; from now on whatever the worker says, and its end, sets it too.
 
-        Raises WorkerEnded where the worker has gone, or has said what nobody asked for.
+        Raises WorkerEnded where the worker has gone, or has said what nobody `asked` for.
         """
         self._channel.watch(wake.set)
         if not self._channel.waiting:
             await wake.wait()
-        if self._channel.waiting:
+        if self._channel.waiting and not asked():
             _, fd = await self.receive()
             if fd is not None:
                 os.close(fd)
@@ -122,13 +131,12 @@ class Worker(Generic[In]):
     async def receive(self, timeout: float | None = None) -> tuple[In, int | None]:
         """The next message. Raises WorkerEnded when it says it failed, when it has gone, or after `timeout` seconds."""
         try:
-            if timeout is None or self._channel.waiting:
-                message, fd = await self._channel.receive()
-            else:
-                async with asyncio.timeout(timeout):
-                    message, fd = await self._channel.receive()
+            if not self._channel.waiting:
+                self._patience = timeout or 0.0
+                self._channel.expect(timeout)
+            message, fd = await self._channel.receive()
         except TimeoutError as error:
-            raise WorkerEnded("hung", f"the {self.name} worker gave no answer in {timeout:g} s") from error
+            raise WorkerEnded("hung", f"the {self.name} worker gave no answer in {self._patience:g} s") from error
         except ChannelClosed as error:
             raise await self._ended() from error
         except BadMessage as error:

@@ -177,6 +177,10 @@ class AgentChannel(Generic[In]):
         self._reading: asyncio.AbstractEventLoop | None = None
         self._receiver: asyncio.Future[None] | None = None
         self._told: Callable[[], None] | None = None
+        #: One timer for all deadlines, set anew only when it goes off too early: most are met within milliseconds.
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        self._late = False
 
     async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Raises ChannelClosed when the worker has gone."""
@@ -204,8 +208,35 @@ class AgentChannel(Generic[In]):
             raise ChannelClosed from error
         return True
 
+    def expect(self, seconds: float | None) -> None:
+        """`receive` raises TimeoutError once no message has come for so long from now; None: it waits for ever."""
+        self._late = False
+        if seconds is None:
+            self._due = None
+            return
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + seconds
+        if self._timer is not None and self._timer.when() > self._due:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._due, self._look_at_clock, loop)
+
+    def _look_at_clock(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._due is None:
+            return
+        if loop.time() < self._due:
+            self._timer = loop.call_at(self._due, self._look_at_clock, loop)
+            return
+        self._due, self._late = None, True
+        self._tell()
+
     async def receive(self) -> tuple[In, int | None]:
-        """The next message and its descriptor, which is the caller's to close. Raises ChannelClosed or BadMessage."""
+        """The next message and its descriptor, which is the caller's to close.
+
+        Raises ChannelClosed, BadMessage, and TimeoutError after what `expect` has set.
+        """
         while True:
             self._open()
             self._read()
@@ -213,12 +244,19 @@ class AgentChannel(Generic[In]):
                 break
             if self._ended:
                 raise ChannelClosed
+            if self._late:
+                self._late = False
+                raise TimeoutError
             self._receiver = asyncio.get_running_loop().create_future()
             try:
                 await self._receiver
+            except asyncio.CancelledError:
+                self._due = None  # nobody waits any more
+                raise
             finally:
                 self._receiver = None
         found = self._arrived.popleft()
+        self._due, self._late = None, False
         if isinstance(found, Exception):
             raise found
         return _decode(self._decoder, *found)
@@ -226,10 +264,11 @@ class AgentChannel(Generic[In]):
     @property
     def waiting(self) -> bool:
         """Whether `receive` would return, or raise, at once."""
-        return bool(self._arrived) or self._ended
+        return bool(self._arrived) or self._ended or self._late
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Call `told` in the event loop whenever something has arrived, the end included, also when nobody receives."""
+        """Call `told` in the event loop whenever something has arrived, also when nobody receives: a message, the end,
+        or the time that `expect` has set."""
         self._told = told
         self._read()
 
@@ -238,6 +277,9 @@ class AgentChannel(Generic[In]):
         fd = self._sock.fileno()
         # Before the descriptor is closed: its number may then belong to another socket, with callbacks of its own.
         self._stop_reading()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._writable is not None:
             self._writable.get_loop().remove_writer(fd)
         for future in (self._writable, self._receiver):
@@ -282,6 +324,9 @@ class AgentChannel(Generic[In]):
         # A worker that nobody listens to fills its socket, and waits; not this process's memory.
         if self._ended or len(self._arrived) >= MOST_WAITING:
             self._stop_reading()
+        self._tell()
+
+    def _tell(self) -> None:
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(None)
         if self._told is not None:

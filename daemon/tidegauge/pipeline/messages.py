@@ -111,6 +111,7 @@ class RunFrame(Message):
     """Run the picture in a frame slot. With `sample_slot` ≥ 0, copy input tensor and outputs into that sample slot.
 
     `doubts`: detectors whose latched alarms say that the answer must not be taken for right; published with it.
+    `quiet`: no frame is expected before the answer has been told, so that no `FrameRan` need be said.
     """
 
     frame_id: int
@@ -119,6 +120,7 @@ class RunFrame(Message):
     captured: float
     sample_slot: int = -1
     doubts: tuple[str, ...] = ()
+    quiet: bool = False
 
 
 class RunTensor(Message):
@@ -169,7 +171,7 @@ class FrameRan(Message):
     """The device run of a frame has ended, and the accelerator is free: the next `RunFrame` may be sent.
 
     `FrameDone` follows, once the answer has been judged and handed on: beside the next run, where one is asked for, and
-    always before that one's own `FrameRan`.
+    always before that one's own `FrameRan`. Of a `quiet` frame only `FrameDone` is said.
     """
 
     frame_id: int

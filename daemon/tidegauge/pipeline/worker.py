@@ -114,7 +114,8 @@ class PipelineWorker:
         """Run it, say that the accelerator is free, and hand the judged answer to the product while the next frame is
         on its way. Whatever else is made of the answer is put aside for the time of the next run.
 
-        `FrameRan` and `FrameDone` of a frame are sent before those of the next one.
+        `FrameRan` and `FrameDone` of a frame are sent before those of the next one. Of a `quiet` frame nothing is put
+        aside, and only `FrameDone` is sent: each message wakes the agent.
         """
         if self._frames is None or command.camera_generation != self._camera_generation:
             # Its ring is unmapped already: there is no picture left to run, and no answer is made up for it.
@@ -127,7 +128,8 @@ class PipelineWorker:
         self._aside.begin()
         seconds, outputs = timed_run(self._session, tensors)
         self._aside.finish()
-        send(FrameRan(command.frame_id))
+        if not command.quiet:
+            send(FrameRan(command.frame_id))
         run = DeviceRun(seconds, outputs, self._statistics(outputs))
         broken = invariants.check(run.statistics)
         doubts = command.doubts if broken is None else (*command.doubts, broken.detector)
@@ -135,6 +137,8 @@ class PipelineWorker:
             named = list(zip(self._session.outputs, outputs, strict=True))
             self._results.publish(command.frame_id, command.captured, named, doubts)
         self._aside.put(lambda: send(self._told(command, tensors, run, doubts)))
+        if command.quiet:
+            self._aside.finish()
 
     def _told(self, command: RunFrame, tensors: dict[str, Array], run: DeviceRun, doubts: tuple[str, ...]) -> FrameDone:
         """Keep it as a sample, and tell the agent what came out."""

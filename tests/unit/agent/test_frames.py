@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegauge.agent.frames import FrameFeed, PendingFrame
+from tidegauge.agent.frames import PRESSED_FRAMES, FrameFeed, PendingFrame
 from tidegauge.pipeline.layout import RingSpec
 from tidegauge.pipeline.messages import AttachFrames
 
@@ -65,3 +65,37 @@ def test_slots_of_what_a_dead_worker_had_come_back_to_the_camera(fed: Fed) -> No
     assert (fed.dropped, fed.freed, len(fed.feed.sent)) == (["pipeline_down"] * 3, [0, 1, 2], 0)
     fed.offer(1, 3)
     assert fed.feed.take() is not None
+
+
+def test_whether_pictures_had_to_wait_is_known_for_a_while(fed: Fed) -> None:
+    def run(slot: int) -> None:
+        fed.offer(1, slot)
+        fed.feed.take()
+
+    assert fed.feed.pressed, "until it is known better"
+    for _ in range(PRESSED_FRAMES):
+        run(0)
+        fed.feed.answered()
+    assert not fed.feed.pressed
+    run(0)
+    fed.offer(1, 1)  # while the worker is busy
+    assert fed.feed.answered().slot == 0
+    assert fed.feed.pressed
+
+
+def test_a_picture_that_could_not_be_sent_waits_again_until_a_newer_one_comes(fed: Fed) -> None:
+    fed.offer(1, 0)
+    assert fed.feed.take() is not None
+    fed.feed.give_back()
+    assert not fed.feed.sent
+    fed.offer(1, 1)
+    assert fed.freed == [0]
+    frame = fed.feed.take()
+    assert frame is not None and frame.slot == 1
+
+
+def test_a_new_camera_or_worker_knows_no_ring(fed: Fed) -> None:
+    for change in (lambda: fed.camera(2), lambda: fed.feed.lose("pipeline_down")):
+        fed.feed.known = True
+        change()
+        assert not fed.feed.known

@@ -403,3 +403,56 @@ def test_post_sends_what_takes_no_waiting_and_says_what_does() -> None:
             agent.post(Stop())
 
     asyncio.run(scenario())
+
+
+def test_an_answer_that_is_due_is_told_late_and_only_then() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        told = asyncio.Event()
+        agent.watch(told.set)
+        agent.expect(DEADLINE)
+        agent.expect(0.01)  # an earlier one, after a later one
+        await asyncio.wait_for(told.wait(), DEADLINE)
+        assert agent.waiting
+        with pytest.raises(TimeoutError):
+            await agent.receive()
+        assert not agent.waiting, "it is told once"
+        agent.expect(0.01)
+        agent.expect(DEADLINE)  # a later one, after an earlier one whose timer still runs
+        told.clear()
+        waiting = asyncio.create_task(agent.receive())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        worker.send(SlotFree(1))
+        assert (await waiting)[0] == SlotFree(1)
+        agent.expect(0.01)
+        worker.send(SlotFree(2))
+        assert (await agent.receive())[0] == SlotFree(2)
+        told.clear()
+        await asyncio.sleep(0.05)
+        assert not agent.waiting, "what has come is due no more"
+        agent.expect(0.01)
+        agent.close()
+        await asyncio.sleep(0.05)
+        worker.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_wait_is_due_no_more() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        agent.expect(0.05)
+        waiting = asyncio.create_task(agent.receive())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert not agent.waiting
+        agent.close()
+        right.close()
+
+    asyncio.run(scenario())
