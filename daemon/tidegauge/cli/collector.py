@@ -129,11 +129,14 @@ def retention(path: Path, json_file: str | None) -> None:
     loaded = config.load(path)
     with _opened(loaded) as storage:
         due = rules.due(storage.store, loaded.retention, wall())
-    _tell(due, json_file)
+        runs = rules.due_runs(storage.store, loaded.retention, wall())
+    _tell([*due, *runs], json_file)
     if json_file != "-":
         for item in due:
             click.echo(f"{item.device}/{item.bundle}: {item.reason}; frees {item.own} bytes")
-        click.echo(f"{len(due)} bundles, {sum(item.own for item in due)} bytes")
+        for run in runs:
+            click.echo(f"run {run.run} ({run.name}): {run.reason}")
+        click.echo(f"{len(due)} bundles, {sum(item.own for item in due)} bytes; {len(runs)} runs")
 
 
 @command.command("findings")

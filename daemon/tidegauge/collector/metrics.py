@@ -118,14 +118,12 @@ class CollectorMetrics:
 
     def render(self, packed: bool = False) -> bytes:
         """The text format, `packed` by gzip; reads the database, so call it in a thread."""
-        if self._boards is None:
-            own, boards = generate_latest(self._registry), b""
-        else:
-            boards, age = self._boards.text(packed)
+        boards = b""
+        if self._boards is not None:
+            boards, age = self._boards.text()
             self._age.set(age)
-            own = generate_latest(self._registry)
-        # Files of gzip one after another are one (RFC 1952, 2.2).
-        return (gzip.compress(own, _LEVEL) if packed else own) + boards
+        text = generate_latest(self._registry) + boards
+        return gzip.compress(text, _LEVEL) if packed else text
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"tidegauge_collector_{name}", text, labels, registry=self._registry)
@@ -142,18 +140,17 @@ class _Boards:
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
         self._made, self._due = Monotonic(0.0), Monotonic(0.0)
-        self._text, self._packed = b"", b""
+        self._text = b""
 
-    def text(self, packed: bool) -> tuple[bytes, float]:
-        """The text, or its gzip, and its age in seconds. Two who ask at once share the making of it."""
+    def text(self) -> tuple[bytes, float]:
+        """The text, and its age in seconds. Two who ask at once share the making of it."""
         with self._lock:
             began = monotonic()
             if began >= self._due:
                 self._text = device_metrics.text(self._store.devices(), self._store.active_alarms())
-                self._packed = gzip.compress(self._text, _LEVEL)
                 took = monotonic() - began
                 self._made, self._due = began, Monotonic(began + (1 + _SHARE) * took if took > _LONG else began)
-            return self._packed if packed else self._text, monotonic() - self._made
+            return self._text, monotonic() - self._made
 
 
 class _FromStore(Collector):

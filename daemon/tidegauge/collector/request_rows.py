@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, insert, select, update
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.blob_rows import hold
@@ -158,14 +158,18 @@ class RequestRows(Database):
             connection.execute(update(runs).where(runs.c.run == run).values(pinned=pinned))
         return self.run(run)
 
+    def old_runs(self, before: Wall) -> list[Run]:
+        """Those that have ended, were asked for before a time and are not pinned, oldest first."""
+        return self._rows(select(runs).where(_old(before)).order_by(runs.c.asked, runs.c.run), Run)
+
     def forget_runs(self, before: Wall, limit: int) -> int:
         """Forget runs that have ended, were asked for before a time and are not pinned; `limit` at most. How many."""
-        over = and_(runs.c.state.in_(("done", "failed")), runs.c.asked < before, ~runs.c.pinned)
+        some = select(runs.c.run).where(_old(before)).limit(limit)
         with self._engine.begin() as connection:
-            gone = delete(runs).where(and_(over, runs.c.run.in_(select(runs.c.run).where(over).limit(limit))))
-            names = list(connection.execute(gone.returning(runs.c.run)).scalars())
-            for some in batches(names):
-                connection.execute(delete(run_files).where(run_files.c.run.in_(some)))
+            gone = delete(runs).where(and_(_old(before), runs.c.run.in_(some))).returning(runs.c.run)
+            names = list(connection.execute(gone).scalars())
+            for piece in batches(names):
+                connection.execute(delete(run_files).where(run_files.c.run.in_(piece)))
         return len(names)
 
     def add_upload(self, upload: Upload) -> None:
@@ -221,3 +225,7 @@ class RequestRows(Database):
         with self._engine.begin() as connection:
             connection.execute(insert(table).values(msgspec.structs.asdict(row)))
             hold(connection, held)
+
+
+def _old(before: Wall) -> ColumnElement[bool]:
+    return and_(runs.c.state.in_(("done", "failed")), runs.c.asked < before, ~runs.c.pinned)

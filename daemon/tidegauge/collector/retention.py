@@ -31,6 +31,14 @@ class Given(msgspec.Struct, frozen=True):
     own: int
 
 
+class GivenRun(msgspec.Struct, frozen=True):
+    """A comparison that somebody has asked for, to give up, and why."""
+
+    run: str
+    name: str
+    reason: str
+
+
 def plan(kept: Sequence[Kept], total: int, config: RetentionConfig, now: Wall) -> list[Given]:
     """Which bundles go. `total`: bytes of all blobs that anything needs. Pure."""
     days = {
@@ -64,7 +72,7 @@ def apply(store: Store, destroy: Callable[[str], None], config: RetentionConfig,
     """
     given = due(store, config, now)
     give_up(store, given)
-    while config.run_days and store.forget_runs(Wall(now - config.run_days * _DAY), _BATCH):
+    while config.run_days and store.forget_runs(_before(config.run_days, now), _BATCH):
         pass
     before = Wall(now - config.orphan_hours * _HOUR)
     while store.condemn(before, now, _BATCH) == _BATCH:
@@ -78,7 +86,7 @@ def forget_rows(store: Store, config: RetentionConfig, now: Wall) -> tuple[int, 
     found = []
     for days, forget in ((config.history_days, store.forget_records), (config.alarm_days, store.forget_alarms)):
         count = 0
-        while days and (gone := forget(Wall(now - days * _DAY), _ROWS)):
+        while days and (gone := forget(_before(days, now), _ROWS)):
             count += gone
         found.append(count)
     return found[0], found[1]
@@ -89,6 +97,18 @@ def due(store: Store, config: RetentionConfig, now: Wall) -> list[Given]:
     if not any((config.culprit_days, config.fine_days, config.uncertain_days, config.failed_days, config.max_bytes)):
         return []
     return plan(store.kept(), store.needed_bytes() if config.max_bytes else 0, config, now)
+
+
+def due_runs(store: Store, config: RetentionConfig, now: Wall) -> list[GivenRun]:
+    """What the rules would give up now of what people have asked for."""
+    if not config.run_days:
+        return []
+    reason = f"asked for more than {config.run_days:g} days ago"
+    return [GivenRun(each.run, each.name, reason) for each in store.old_runs(_before(config.run_days, now))]
+
+
+def _before(days: float, now: Wall) -> Wall:
+    return Wall(now - days * _DAY)
 
 
 def give_up(store: Store, given: Iterable[Given]) -> None:

@@ -79,7 +79,7 @@ def _inline(name: str) -> dict[str, str]:
 
 @get("/metrics", sync_to_thread=True, include_in_schema=False)
 def metrics(request: Request[Any, Any, Any], site: TheSite) -> Response[bytes]:
-    """For Prometheus. What there is of a large fleet takes long to pack, and is packed once for all who ask."""
+    """For Prometheus. Packed here, in a thread: of a large fleet it is much."""
     if site.metrics is None:
         raise HTTPException("metrics are off (key http.metrics)", status_code=404)
     packed = "gzip" in request.headers.get("accept-encoding", "")

@@ -50,6 +50,8 @@ def test_what_people_asked_for_goes_by_age_but_not_what_is_pinned_or_not_over(sh
     assert store.pin_run("pinned", True) == msgspec.structs.replace(store.run("pinned"), pinned=True)  # type: ignore[type-var]
     assert store.pin_run("nothing", True) is None
     assert apply(shelf) == apply(shelf, run_days=101) == (0, 0) and len(store.runs()) == 4
+    rules = RetentionConfig(run_days=30)
+    assert [each.name for each in retention.due_runs(store, rules, LATER)] == ["old.zip"]
     assert apply(shelf, run_days=30) == (0, 2)  # its traces and its report
     assert {run.run for run in store.runs()} == {"pinned", "open", "new"}
     assert store.run_file("old", "report.html") is None
@@ -301,7 +303,7 @@ def test_pin_and_preview(shelf: Shelf, add: Callable[..., Any], tmp_path: Path) 
     collector.config.write_text('data = "."\n[link]\n[retention]\nculprit_days = 1\n')
     assert "older than 1 days" in collector("retention")
     collector("pin", "cam-1", "bundle-0001")
-    assert collector("retention") == "0 bundles, 0 bytes\n"
+    assert collector("retention") == "0 bundles, 0 bytes; 0 runs\n"
     collector("pin", "cam-1", "bundle-0001", "--off")
     assert len(json.loads(collector("retention", "--json", "-"))) == 1
     missing = CliRunner().invoke(command, ["pin", "--config", str(collector.config), "cam-1", "nothing-0001"])
