@@ -217,6 +217,13 @@ HARMLESS = Verdict(
     "The inputs have changed, and tensor errors are larger on them than on those of acceptance; the answers agree with "
     "the reference's as they did then.",
 )
+UNFELT = Verdict(
+    "undecided",
+    "warning",
+    "Tensor errors are larger than at acceptance, on inputs that do not differ by the test, while the answers agree with "
+    "the reference's as they did then: the device and inputs that are harder to compute can't be told apart by this; the "
+    "comparison of the captured layers can.",
+)
 
 
 def terms(found: Decomposition) -> dict[str, float]:
@@ -238,8 +245,8 @@ def resolve(
         return UNSTEADY
     if verdict not in (UNREACHED, MIXED) or found is None:
         return verdict
-    if verdict == MIXED and errors_only and found.total <= TOLERANCE:
-        return HARMLESS
+    if errors_only and found.total <= TOLERANCE:
+        return HARMLESS if verdict == MIXED else UNFELT
     if found.total <= 0:
         return verdict
     if found.input_mix + found.unknown >= DECISIVE * found.total:

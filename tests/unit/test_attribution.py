@@ -13,8 +13,10 @@ from tidegauge.attribution import (
     MIXED,
     RECALIBRATE,
     REPLAYS,
+    UNFELT,
     UNREACHED,
     UNSTEADY,
+    WITHIN,
     Bin,
     Decomposition,
     Observables,
@@ -164,13 +166,29 @@ def test_the_terms_add_up_to_the_change(accepted: dict[str, Bin], now: dict[str,
         (MIXED, 0.019, True, None, HARMLESS),
         (MIXED, 0.05, True, True, MIXED),
         (MIXED, 0.0, False, True, MIXED),
-        (UNREACHED, 0.0, True, True, UNREACHED),
+        (UNREACHED, 0.0, True, True, UNFELT),
+        (UNREACHED, 0.019, True, None, UNFELT),
+        (UNREACHED, 0.05, True, True, WITHIN),
+        (UNREACHED, 0.0, False, True, UNREACHED),
+        (UNREACHED, 0.0, True, False, UNSTEADY),
         (RECALIBRATE, 0.0, True, True, RECALIBRATE),
         (MIXED, 0.0, True, False, UNSTEADY),
     ],
-    ids=["agrees", "within the tolerance", "loss has risen", "loss alarms", "same inputs", "saturated", "unsteady"],
+    ids=[
+        "agrees",
+        "within the tolerance",
+        "loss has risen",
+        "loss alarms",
+        "same inputs, agrees",
+        "same inputs, within the tolerance",
+        "same inputs, loss has risen",
+        "same inputs, loss alarms",
+        "same inputs, unsteady",
+        "saturated",
+        "unsteady",
+    ],
 )
-def test_larger_tensor_errors_on_other_inputs_accuse_nobody_while_answers_agree(
+def test_larger_tensor_errors_accuse_nobody_while_answers_agree(
     verdict: Verdict, rise: float, errors_only: bool, repeats: bool | None, expected: Verdict
 ) -> None:
     found = Decomposition(0.0, rise, 0.0, 0.0)
