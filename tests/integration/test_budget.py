@@ -1,9 +1,10 @@
-"""`tidegauge bench budget` and `bench soak` on a small scale: the figures are there, and nothing grows in a minute."""
+"""`bench soak` and the camera's reconnects on a small scale: the figures are there, and nothing grows in a minute."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks import bench_camera_reconnects
 from tidegauge.evaluation import soak
 
 
@@ -19,3 +20,13 @@ def test_nothing_grows_in_a_short_soak() -> None:
     assert values["the same agent to the end"] == 1
     assert [(figure.name, figure.value) for figure in report.missed] == []
     assert len(said) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_grows_while_a_camera_comes_and_goes() -> None:
+    report = bench_camera_reconnects.evaluate(100, lambda _: None)
+    values = {figure.name: figure.value for figure in report.figures}
+    assert values["connections"] == 100
+    assert values["pictures"] >= 198
+    assert [(figure.name, figure.value) for figure in report.missed] == []

@@ -40,6 +40,8 @@ GRACE_SECONDS = 3.0
 class CameraService:
     """Runs for ever: worker after worker, each with a new ring, with back-off between failures."""
 
+    worker_module = "tidegauge.camera.worker"
+
     def __init__(
         self,
         camera: CameraConfig,
@@ -74,9 +76,7 @@ class CameraService:
         backoff = Backoff(limits.restart_first, limits.restart_most, limits.healthy)
         while True:
             self.generation += 1
-            worker: Worker[CameraEvent] = await Worker.start(
-                "camera", "tidegauge.camera.worker", CameraEvent, {}, self._logs
-            )
+            worker: Worker[CameraEvent] = await Worker.start("camera", self.worker_module, CameraEvent, {}, self._logs)
             self.pid = worker.pid
             try:
                 await self._serve(worker, backoff)
