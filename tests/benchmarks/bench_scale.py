@@ -176,9 +176,11 @@ def trial(
 
     `pause`: seconds before each kill; a process that compares is killed while something is being compared.
     """
-    with fleet.running():
+    with fleet.running(), contextlib.ExitStack() as stack:
         before, began, cpu = fleet.number(_SIZE), time.time(), _cpu(fleet)
         children = [_start(Task(fleet.broker.port, *part, hours, bundles)) for part in _parts(boards)]
+        for child in children:
+            stack.callback(child.kill)
         compared: dict[str, float] = {}
         killed: list[str] = []
         due = time.time() + pause
