@@ -82,6 +82,7 @@ class Options:
     min_coverage: float | None
     threshold: float | None
     target_db: float | None
+    past_input: bool
     baseline: Path | None
     write_baseline: Path | None
 
@@ -135,6 +136,7 @@ class Options:
     metavar="DB",
     help="The SQNR that every output shall reach: name the fewest layers whose change gets there.",
 )
+@click.option("--past-input", is_flag=True, help="Judge the layers also where the device was fed another input.")
 @click.option("--baseline", type=_FILE, help="Limits from healthy runs instead of the default factor.")
 @click.option("--write-baseline", type=_NEW, help="Take this run for healthy and write (or widen) its baseline.")
 def command(**given: Any) -> None:
@@ -269,6 +271,7 @@ def _one(
                 target_db=options.target_db,
                 threshold=options.threshold,
                 previous=previous,
+                past_input=options.past_input,
             )
         return compare_rungs(
             opened,
@@ -278,6 +281,7 @@ def _one(
             baseline=limits,
             threshold=options.threshold,
             target_db=options.target_db,
+            past_input=options.past_input,
             progress=progress,
         )
 

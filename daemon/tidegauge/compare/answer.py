@@ -41,9 +41,11 @@ def answer(
     began: float,
     matched: Matches,
     threshold: float,
+    past_input: bool = False,
 ) -> Comparison:
     """`began`: the monotonic clock when the comparison began; `threshold`: the excess above which a layer is wrong."""
-    verdicts = naming.verdicts(work, wrong, harmless, excess)
+    verdicts = naming.verdicts(work, wrong, harmless, excess, past_input)
+    stopped = any(suspect.stops for suspect in wrong) and not past_input
     index = {id(layer): i for i, layer in enumerate(work.layers)}
     coverage = _coverage(work, min_coverage)
     named, recovered = (
@@ -58,7 +60,7 @@ def answer(
         tool=__version__,
         subject=source.subject,
         exit_code=code,
-        sentence=_sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess)),
+        sentence=_sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess), stopped),
         coverage=coverage,
         layers=tuple(
             _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], threshold)
@@ -235,10 +237,13 @@ def _sentence(
     recovered: tuple[Culprit, ...],
     outputs: tuple[OutputResult, ...],
     doubtful: str,
+    stopped: bool,
 ) -> str:
     thin = ""
     if coverage.share < coverage.minimum:
         thin = f"Only {coverage.compared} of {coverage.traced} traced layers could be compared, too few for a verdict. "
+    if stopped:
+        return thin + named[0].sentence + " No layer is judged: all have seen another picture than the float run."
     if named:
         others = len(named) - 1
         more = {0: "", 1: " One more layer is wrong by itself."}.get(

@@ -27,6 +27,7 @@ def compare(
     target_db: float | None = None,
     threshold: float | None = None,
     previous: Source | None = None,
+    past_input: bool = False,
 ) -> Comparison:
     """Compare a device run with its float model, layer by layer, and name the layers that are wrong by themselves.
 
@@ -36,7 +37,8 @@ def compare(
     there is no verdict. `group_bytes`: bound of the float values held at a time. `baseline`: limits from healthy runs.
     `target_db`: the SQNR that every output shall reach. `threshold`: the excess over the healthy noise above which a
     layer is wrong. `previous`: of an opened `Source`, the frame before, to recognise what is left over from it; several
-    frames follow each other. Raises `TidegaugeError` for unusable input.
+    frames follow each other. `past_input`: judge the layers also where the pre-processing has fed the device another
+    input, which ends the analysis otherwise. Raises `TidegaugeError` for unusable input.
     """
 
     def one(opened: Source, previous: Source | None = None) -> Comparison:
@@ -49,6 +51,7 @@ def compare(
             target_db=target_db,
             threshold=threshold,
             previous=previous,
+            past_input=past_input,
         )
 
     if isinstance(source, Source):

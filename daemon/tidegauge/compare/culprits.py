@@ -58,6 +58,8 @@ class Suspect:
     effect: Effect | None
     case: Evidence | None
     excess: float | None
+    stops: bool = False
+    """The input tensor is another one, by its pre-processing: what follows has seen another picture."""
 
 
 def judge(work: Evaluation) -> dict[int, float | None]:
@@ -87,8 +89,13 @@ def find(
     device_outputs: Mapping[str, Array],
     product_step: float | None,
     before: Before | None = None,
+    past_input: bool = False,
 ) -> tuple[list[Suspect], list[Suspect]]:
-    """Culprits, worst effect first, and the faulty regions that recover. `before`: the frame before this one."""
+    """Culprits, worst effect first, and the faulty regions that recover. `before`: the frame before this one.
+
+    Where the pre-processing has fed another input than the recorded one, nothing else is named: the float run and the
+    device have not seen the same picture. `past_input`: go on all the same; each layer is judged by what it read.
+    """
     faulty = [layer for layer in work.layers if _faulty(work, layer, excess[id(layer)])]
     moved, unsure = find_moved(work, faulty)
     for layer in faulty:
@@ -96,13 +103,19 @@ def find(
     faulty = [layer for layer in faulty if layer.bias_moved is None and not layer.bias_unsure]
     faulty.sort(key=lambda layer: -(excess[id(layer)] or np.inf))
     steps = output_steps(work, product_step)
-    suspects = []
+    faulty.sort(key=lambda layer: layer.match.how != "input")
+    suspects: list[Suspect] = []
     for number, layer in enumerate(faulty):
+        if layer.match.how != "input" and not past_input and any(suspect.stops for suspect in suspects):
+            break
         local = work.reference.local([layer.twin], layer.scheme)[layer.twin]
         effect = None
         if number < MOST_EFFECTS:
             effect = measure_effect(work, layer, local, device_outputs, steps, product_step)
         suspects.append(_suspect(work, layer, local, effect, excess[id(layer)], before))
+    stops = [suspect for suspect in suspects if suspect.stops]
+    if stops and not past_input:
+        return stops, []
     culprits = [s for s in suspects if s.effect is None or s.effect.reaches]
     recovered = [s for s in suspects if s.effect is not None and not s.effect.reaches]
     culprits += _clipped(work, faulty, device_outputs, steps, product_step)
@@ -203,21 +216,28 @@ def _suspect(
     fitting = np.clip(local, *layer.encoding.value_range)
     case = evidence(work.codes(layer), fitting, layer.encoding, layer.floor, predictable(work, layer))
     found = find_cause(case)
+    named: Cause | None = None
     if layer.match.how == "input":
         named = find_preprocessing(case, local.reshape(case.device.shape).astype(np.float32, copy=False))
         if named is not None and found.name not in _FLAT and (named.explained or 0.0) >= (found.explained or 0.0):
             found = named
+    stops = named is not None and found is named
     found = find_stale(work, layer, case, before, found)
     if layer.match.how != "input" and found.name != "stale_frame":
         found = find_operator(work, layer, case, found)
-    return Suspect(layer, found, effect, case, excess)
+    return Suspect(layer, found, effect, case, excess, stops=stops and found.name != "stale_frame")
 
 
 def verdicts(
-    work: Evaluation, culprits: Sequence[Suspect], recovered: Sequence[Suspect], excess: Mapping[int, float | None]
+    work: Evaluation,
+    culprits: Sequence[Suspect],
+    recovered: Sequence[Suspect],
+    excess: Mapping[int, float | None],
+    past_input: bool = False,
 ) -> dict[int, tuple[Verdict, str]]:
     """A verdict for each layer (by identity), and its reason in words."""
     found: dict[int, tuple[Verdict, str]] = {}
+    stopped = any(suspect.stops for suspect in culprits) and not past_input
     wrong = {id(s.layer): s for s in culprits}
     harmless = {id(s.layer) for s in recovered}
     spoiled: dict[str, str] = {}
@@ -236,7 +256,9 @@ def verdicts(
             )
         elif id(layer) in wrong:
             times = f"its local error is {times}"
-        if id(layer) in wrong:
+        if stopped and id(layer) not in wrong:
+            found[id(layer)] = ("undecided", _STOPPED)
+        elif id(layer) in wrong:
             found[id(layer)] = ("faulty", f"wrong by itself: {times}")
             spoiled[layer.twin] = layer.tensor.name
         elif id(layer) in harmless:
@@ -290,6 +312,7 @@ def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
     )
 
 
+_STOPPED = "not judged: the device was fed another input than the recorded one"
 _UNSURE = (
     "calibration moved biases in this compile, and with so few values a channel nothing tells that from a fault; "
     "compile with advanced_options:quant_params_proto_path"

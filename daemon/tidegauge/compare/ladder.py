@@ -32,11 +32,13 @@ def compare_rungs(
     baseline: Baseline | None = None,
     threshold: float | None = None,
     target_db: float | None = None,
+    past_input: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """The comparison of the highest rung that is there, with the verdict on all of them in `rungs` and `exact`.
 
-    A float network is taken as the 32-bit rung wherever it was given. Raises `TidegaugeError`.
+    A float network is taken as the 32-bit rung wherever it was given. `past_input`: as of `compare`. Raises
+    `TidegaugeError`.
     """
     notes: list[str] = []
     sides: list[Source | None] = [device, host]
@@ -67,6 +69,7 @@ def compare_rungs(
                 baseline=baseline if name == "device" else None,
                 threshold=threshold,
                 target_db=target_db if last else None,
+                past_input=past_input,
                 progress=progress,
             )
     rungs = decide(

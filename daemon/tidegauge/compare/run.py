@@ -48,13 +48,15 @@ def compare(
     target_db: float | None = None,
     threshold: float | None = None,
     previous: Source | None = None,
+    past_input: bool = False,
 ) -> Comparison:
     """Compare a device run with the float model, layer by layer. Raises `TidegaugeError` for unusable input.
 
     `group_bytes` bounds the float values held at a time. `baseline`: limits from healthy runs of this model.
     `target_db`: the SQNR that every output shall reach; the smallest set of changes that does is then looked for.
     `threshold`: the excess above which a layer is wrong where the baseline sets no limit, instead of the default.
-    `previous`: the frame before, of the same compile; what is left over from it is recognised then.
+    `previous`: the frame before, of the same compile; what is left over from it is recognised then. `past_input`: judge
+    the layers also where the pre-processing has fed the device another input.
     """
     began = time.monotonic()
     if baseline is not None and baseline.model_sha256 != hashlib.sha256(source.model).hexdigest():
@@ -105,9 +107,11 @@ def compare(
     outputs = _device_outputs(work, source.outputs)
     tolerate(work, baseline)
     excess = naming.judge(work)
-    wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous))
+    wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous), past_input)
     worth = study(work, wrong, harmless, outputs, source.subgraphs, target_db)
-    return answer(source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit)
+    return answer(
+        source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit, past_input
+    )
 
 
 def _before(model: Model, previous: Source | None) -> Before | None:

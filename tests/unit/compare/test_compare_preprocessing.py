@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tidegauge.compare.preprocessing import find_preprocessing
 from tidegauge.compare.residual import Cause, evidence
 from tidegauge.compare.statistics import Encoding
+from tidegauge.compare.stored import rejudge
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import Board, build, picture
 
@@ -102,9 +103,16 @@ def test_the_verdict_is_on_the_pre_processing_and_accuses_no_layer(board: Board,
     assert not any(item.option.startswith("deny_list") for item in answer.culprits[0].advice)
 
 
-def test_a_wrong_input_comes_before_a_wrong_layer(board: Board) -> None:
+def test_a_wrong_input_stops_the_analysis_unless_it_shall_go_on(board: Board) -> None:
     recorded = picture(board.shape, 3)
     folder = board.trace([Fault("enhanced_original", "gain", 3.0)], np.ascontiguousarray(recorded[:, ::-1]))
     np.save(folder / "input.npy", recorded)
     answer = board.compare_folder(folder)
+    assert [c.layer for c in answer.culprits] == ["input_netFormat"] and answer.exit_code == 1
+    assert answer.sentence.endswith("all have seen another picture than the float run.")
+    others = [layer for layer in answer.layers if layer.name != "input_netFormat"]
+    assert {layer.verdict for layer in others} == {"undecided"} and answer.recovered == ()
+    assert all("another input" in layer.reason for layer in others if layer.status == "ok")
+    assert [c.layer for c in rejudge(answer, threshold=5.0).culprits] == ["input_netFormat"]
+    answer = board.compare_folder(folder, past_input=True)
     assert [c.layer for c in answer.culprits] == ["input_netFormat", "enhanced_original"]
