@@ -101,6 +101,7 @@ def _orders(case: Evidence, recorded: Float) -> Iterator[_Order]:
         yield _Order("flip", "the picture is upside down", np.ascontiguousarray(recorded[:, ::-1]))
         yield _Order("flip", "the picture is turned by 180 degrees", np.ascontiguousarray(recorded[:, ::-1, ::-1]))
         yield from _moved(case, recorded)
+        yield from _boxed(case, recorded)
 
 
 def _channel_orders(case: Evidence, recorded: Float) -> Iterator[_Order]:
@@ -162,6 +163,54 @@ def _shifted(recorded: Float, dy: int, dx: int) -> _Order:
     words = " and ".join(f"{abs(by)} {unit} {way}" for by, unit, way in ways if by)
     text = f"the picture lies {words} of where it was recorded, as a letter-box with its bars elsewhere"
     return _Order("shift", text, np.roll(recorded, (dy, dx), (1, 2)), valid)
+
+
+def _boxed(case: Evidence, recorded: Float) -> Iterator[_Order]:
+    """The picture at another size within its bars: a letter-box by another scale, with bars on other sides, or none."""
+    step = case.encoding.step if case.encoding.integer else 0.0
+    theirs, own = _content(case.device, step), _content(recorded, step)
+    if theirs is None or own is None or theirs == own:
+        return
+    (top, bottom), (left, right) = theirs
+    values = np.empty_like(recorded)
+    # What the bars hold is read from the device: it is one number a channel, and no part of the picture.
+    corner = (0 if top else -1, 0 if left else -1)
+    values[...] = case.device[:, corner[0], corner[1]][:, None, None]
+    inner = recorded[:, slice(*own[0]), slice(*own[1])]
+    values[:, top:bottom, left:right] = _resized(inner, bottom - top, right - left)
+    words = [f"rows {box[0][0]} to {box[0][1]} and columns {box[1][0]} to {box[1][1]}" for box in (theirs, own)]
+    text = f"the picture fills {words[0]}, where it was recorded in {words[1]}: a letter-box of another scale"
+    yield _Order("shift", text, values)
+
+
+def _content(values: Float, step: float) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """First and last (excluded) row and column of what lies between bars of one value a channel; None for bars only."""
+    if not np.isfinite(values).all():
+        return None
+    flat = max(2 * step, 1e-4 * float(np.ptp(values)))
+    ends = []
+    for axis in (2, 1):
+        plain = (np.ptp(values, axis=axis) <= flat).all(axis=0)
+        if plain.all():
+            return None
+        first, last = int(np.argmin(plain)), plain.size - int(np.argmin(plain[::-1]))
+        ends.append((first, last))
+        values = values[:, first:last] if axis == 2 else values
+    return ends[0], ends[1]
+
+
+def _resized(values: Float, height: int, width: int) -> Float:
+    """Linear between neighbours; where it shrinks, over all that a new value stands for."""
+    return np.asarray(_lines_to(height, values.shape[1]) @ values @ _lines_to(width, values.shape[2]).T, np.float32)
+
+
+def _lines_to(new: int, old: int) -> Float:
+    """Weights of `old` values in each of `new` ones, a triangle about its centre."""
+    scale = old / new
+    reach = max(scale, 1.0)
+    centres = (np.arange(new) + 0.5) * scale - 0.5
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(old)[None, :] - centres[:, None]) / reach)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
 # --- with which scale ----------------------------------------------------------------------------------------------

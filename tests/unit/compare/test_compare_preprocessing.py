@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -35,6 +36,14 @@ def lower(x: Array) -> Array:
     return moved
 
 
+def boxed(x: Array, height: int, width: int, top: int, left: int, bar: float) -> Array:
+    """A letter-box by OpenCV, as a camera's pipeline makes it."""
+    canvas = np.full_like(x, bar)
+    small = cv2.resize(np.ascontiguousarray(x[0].transpose(1, 2, 0)), (width, height), interpolation=cv2.INTER_AREA)
+    canvas[0, :, top : top + height, left : left + width] = small.transpose(2, 0, 1)
+    return canvas
+
+
 def as_nhwc(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
 
@@ -50,6 +59,18 @@ CASES: dict[str, tuple[Callable[[Array], Array], Encoding, str, str]] = {
     "BGR, normalised": (lambda x: normalised(x)[:, ::-1], SIGNED, "channel_permutation", "std 0.225, 0.224, 0.229"),
     "NHWC": (as_nhwc, UNSIGNED, "layout", "channels last"),
     "mirrored": (lambda x: x[..., ::-1], UNSIGNED, "flip", "left for right"),
+    "letter-box, smaller": (
+        lambda x: boxed(x, 36, 48, 6, 8, 114 / 255),
+        UNSIGNED,
+        "shift",
+        "rows 6 to 42 and columns 8",
+    ),
+    "letter-box, squeezed": (
+        lambda x: boxed(x, 30, 64, 18, 0, 0.0),
+        UNSIGNED,
+        "shift",
+        "rows 18 to 48 and columns 0 to",
+    ),
     "letter-box": (lower, UNSIGNED, "shift", "6 rows down"),
 }
 
@@ -69,6 +90,13 @@ def test_what_the_pre_processing_did_is_named(case: str, seed: int) -> None:
     cause = cause_of(recorded, change(recorded), encoding)
     assert cause is not None and cause.name == name, cause
     assert words in cause.detail and cause.explained is not None and cause.explained > 0.9
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_bars_that_are_missing_on_the_device_are_told(seed: int) -> None:
+    whole = picture(SHAPE, seed)
+    cause = cause_of(boxed(whole, 36, 48, 6, 8, 0.5), whole, UNSIGNED)
+    assert cause is not None and cause.name == "shift" and "fills rows 0 to 48 and columns 0 to 64" in cause.detail
 
 
 def test_a_recorded_input_that_is_the_wrong_one_is_told_the_other_way_round() -> None:
