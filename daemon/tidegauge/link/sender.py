@@ -177,7 +177,8 @@ class Sender:
         return self._next(now)
 
     def link_speed(self, bytes_per_second: float) -> None:
-        """Files opened from now on are cut so that a chunk keeps the link busy for half a second at most."""
+        """Chunks from now on are cut so that one keeps the link busy for half a second at most; files under way take
+        larger ones at the next answer, smaller ones from their next `init` on."""
         self._fitting_chunk = max(1, int(bytes_per_second * CHUNK_SECONDS))
 
     def disconnected(self) -> None:
@@ -219,7 +220,7 @@ class Sender:
     def _on_answer(
         self, job: _Job, transfer: FileTransfer, topic: FileTopic, response: FileResponse, now: float
     ) -> list[Action]:
-        transfer.reserved = job.in_flight - transfer.in_flight
+        transfer.reserved, transfer.allowed = job.in_flight - transfer.in_flight, self._chunk_limit()
         out = transfer.answer(topic.command, response)
         self._deadline = now + self._pause
         if transfer.state is State.FAILED:
@@ -255,7 +256,7 @@ class Sender:
         """
         out = list(packets)
         for transfer in job.parts.values():
-            transfer.reserved = job.in_flight - transfer.in_flight
+            transfer.reserved, transfer.allowed = job.in_flight - transfer.in_flight, self._chunk_limit()
             out += transfer.refill()
         held = self._is_held(job, now)
         while job.todo and not held and self._may_open(job):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tidegauge.link import commands
 from tidegauge.link.receiver import Confirm, Discard, Receiver, ReceiverLimits, Respond, Verify, WriteChunk
-from tidegauge.link.sender import Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
+from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.transfer import FileRef
 from tidegauge.link.wire import FileResponse, Init, decode, encode
 
@@ -371,3 +371,48 @@ def test_a_slow_link_gets_smaller_chunks_from_the_next_file_on() -> None:
         sender.link_speed(20_000.0)
         sender.remove(f"file-{number}", 0.0)
     assert lengths == [{256 * 1024}, {5_000}]
+
+
+def sent_by(sender: Sender, out: list[Action], size: int) -> list[SendChunk]:
+    """What a file's sender sends, chunk by chunk, where each is acknowledged before the next answer is given."""
+    chunks, acked = [action for action in out if isinstance(action, SendChunk)], 0
+    waiting = list(chunks)
+    while waiting:
+        chunk = waiting.pop(0)
+        acked = chunk.offset + chunk.length
+        out = sender.response(answer(0, f"{chunk.offset}/{0:064x}", acked=((0, acked),)), 0.0)
+        more = [action for action in out if isinstance(action, SendChunk)]
+        chunks += more
+        waiting += more
+    assert acked == size
+    return chunks
+
+
+def test_a_link_that_turns_out_fast_gets_larger_chunks_at_once_and_no_byte_twice() -> None:
+    size = 3_000_001
+    sender = Sender(DEVICE, SenderLimits(chunk=256 * 1024), Random(1))
+    sender.link_speed(125_000.0)
+    sender.add(Outgoing("file", FileRef(f"{0:064x}", size, "x")), 0.0)
+    sender.connected(200_000, 0.0)
+    out = sender.response(answer(0, "init"), 0.0)
+    sender.link_speed(50_000_000.0)
+    chunks = sent_by(sender, out, size)
+    assert chunks[0].length == 31_250 and max(chunk.length for chunk in chunks) == 4 * 31_250, (
+        "the broker's limit holds"
+    )
+    ends = [chunk.offset + chunk.length for chunk in chunks]
+    assert [chunk.offset for chunk in chunks] == [0, *ends[:-1]]
+    assert all(chunk.offset % chunk.length == 0 for chunk in chunks[:-1])
+    assert len(chunks) < 8 + 4 + size / (4 * 31_250)
+
+
+def test_chunks_that_were_too_large_do_not_grow_again() -> None:
+    """MQTT 3.1.1 says so by hanging up; the speed of those that do arrive is no reason to try again."""
+    size = 1_000_000
+    sender = Sender(DEVICE, SenderLimits(chunk=64 * 1024), Random(1))
+    sender.add(Outgoing("file", FileRef(f"{0:064x}", size, "x")), 0.0)
+    for _ in range(4):
+        sender.connected(None, 0.0)
+        out = sender.response(answer(0, "init"), 0.0)
+    sender.link_speed(50_000_000.0)
+    assert {chunk.length for chunk in sent_by(sender, out, size)} == {32 * 1024, size % (32 * 1024)}
