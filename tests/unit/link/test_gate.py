@@ -47,7 +47,7 @@ NOW = Wall(1_800_000_000.0)
 def make_key() -> FileKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return FileKey(Ed25519PrivateKey.generate())
+    return FileKey(Ed25519PrivateKey.generate().private_bytes_raw())
 
 
 KEY, OTHER = make_key(), make_key()
