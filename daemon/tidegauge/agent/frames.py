@@ -11,7 +11,7 @@ from tidegauge.pipeline.messages import AttachFrames
 from tidegauge.pipeline.ring import Ring
 
 #: After a picture that had to wait for the accelerator, so many more are taken for ones that may have to.
-PRESSED_FRAMES = 100
+PRESSED_FRAMES = 10
 
 
 class PendingFrame(msgspec.Struct, frozen=True):

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.core_restart import CoreRestart
@@ -23,6 +21,7 @@ from tidegauge.agent.events import AcceleratorDown, FrameProcessed, PipelineUp, 
 from tidegauge.agent.frame_account import FrameAccount
 from tidegauge.agent.frames import FrameFeed, PendingFrame
 from tidegauge.agent.ladder import GiveUp, Ladder, Retry
+from tidegauge.agent.requests import TensorRequest
 from tidegauge.agent.session_hold import SessionHold
 from tidegauge.agent.stage import AcceleratorGone, Stage, during, symptoms_of
 from tidegauge.agent.state import StateStore
@@ -48,18 +47,13 @@ from tidegauge.profile import Profile
 log = logging.getLogger(__name__)
 
 SAMPLE_SLOTS = 4
+REST_SECONDS = 0.25
 #: What the profile or the configuration says can't be. A device that won't open may yet (firmware still booting).
 INCURABLE = frozenset({"profile_mismatch", "results_socket"})
 
 
 class PipelineUnavailable(Exception):
     """The request could not be run: the pipeline is down, or went down under it."""
-
-
-class _Request(msgspec.Struct):
-    path: str
-    sample_slot: int
-    answer: asyncio.Future[TensorDone]
 
 
 class PipelineService(SessionHold):
@@ -91,18 +85,14 @@ class PipelineService(SessionHold):
         self.generation = 0
         self.ring: Ring | None = None
         self._feed = FrameFeed(lambda reason: metrics.frames_dropped.labels(reason).inc())
-        self._requests: deque[_Request] = deque()
+        self._requests: deque[TensorRequest] = deque()
         self._frame_id = 0
         #: The worker while it has nothing to do and the pipeline's task waits: a frame is sent to it from `offer`.
         self._idle: Worker[PipelineEvent] | None = None
-        self._wake = asyncio.Event()
-        self._allowed = asyncio.Event()
+        self._wake, self._allowed, self._down = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._allowed.set()
-        self._down = asyncio.Event()
         self._down.set()
-        self._pausing = asyncio.Event()
-        self._up = asyncio.Event()
-        self._again = asyncio.Event()
+        self._pausing, self._up, self._again = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._pid: int | None = None
 
     # --- what the others call ---
@@ -122,6 +112,8 @@ class PipelineService(SessionHold):
 
     def offer(self, frame: PendingFrame) -> None:
         """A new picture. The newest wins: an older one still waiting is dropped and counted."""
+        if self._idle is not None and self._feed.sent and (done := self._idle.at_once(FrameDone)) is not None:
+            self._finish(done)
         self._feed.offer(frame, "pipeline_busy" if self.ready else "pipeline_down")
         if not self._post_frame():
             self._wake.set()
@@ -130,7 +122,7 @@ class PipelineService(SessionHold):
         """A device run of a raw input tensor, ahead of waiting frames. Raises PipelineUnavailable."""
         if self.ready is None:
             raise PipelineUnavailable("the pipeline is down")
-        request = _Request(str(path), sample_slot, asyncio.get_running_loop().create_future())
+        request = TensorRequest(str(path), sample_slot, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         self._wake.set()
         return await request.answer
@@ -332,15 +324,18 @@ class PipelineService(SessionHold):
             done, _ = await worker.receive(self._runtime.run_timeout)
         if not isinstance(done, FrameDone | FrameSkipped):
             raise WorkerEnded("failed", f"the pipeline worker answered a frame with {type(done).__name__}")
+        self._finish(done)
+        return True
+
+    def _finish(self, done: FrameDone | FrameSkipped) -> None:
         frame = self._feed.answered()
         if isinstance(done, FrameSkipped):
             self._metrics.frames_dropped.labels("stale_generation").inc()
             self._bus.emit(SampleLost(done.sample_slot))
-            return True
+            return
         self._feed.free(frame)
         self._account(done)
         self._bus.emit(FrameProcessed(done))
-        return True
 
     async def _send_frame(self, worker: Worker[PipelineEvent]) -> bool:
         """The waiting picture, after the ring that it lies in; False where there is none."""
@@ -356,7 +351,8 @@ class PipelineService(SessionHold):
     def _post_frame(self) -> bool:
         """Send the waiting picture at once, where the worker is idle and knows the ring; whether it is on its way.
 
-        The pipeline's task waits on: the answer wakes it, or the time at which it is due.
+        The pipeline's task waits on. Where frames never wait for each other, the answer is looked for when the next one
+        comes, else after `REST_SECONDS`: a process that is woken once a frame costs half of one that is woken twice.
         """
         worker = self._idle
         if worker is None or not self._feed.known or self._feed.sent or self._requests or self._pausing.is_set():
@@ -369,6 +365,8 @@ class PipelineService(SessionHold):
             self._bus.emit(SampleLost(command.sample_slot))
             return False
         worker.expect(self._runtime.run_timeout)
+        if command.quiet and command.sample_slot < 0:
+            worker.rest(min(REST_SECONDS, self._runtime.run_timeout / 2))
         return True
 
     def _command(self, frame: PendingFrame) -> RunFrame:
@@ -377,7 +375,7 @@ class PipelineService(SessionHold):
         quiet = not self._feed.pressed
         return RunFrame(self._frame_id, frame.generation, frame.slot, frame.captured, sample, said, quiet)
 
-    async def _run_request(self, worker: Worker[PipelineEvent], request: _Request) -> None:
+    async def _run_request(self, worker: Worker[PipelineEvent], request: TensorRequest) -> None:
         try:
             await worker.send(RunTensor(self._frame_id, request.path, request.sample_slot))
             done, _ = await worker.receive(self._runtime.run_timeout)

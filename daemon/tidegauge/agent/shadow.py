@@ -201,7 +201,7 @@ class ShadowService:
         self._source = None
 
     def _on_frame(self, event: FrameProcessed) -> None:
-        self._latency.update(max(0.0, monotonic() - event.done.captured))
+        self._latency.update(max(0.0, event.done.told - event.done.captured))
         if event.done.sample_slot >= 0:
             slot = event.done.sample_slot
             forced = slot in self._forced_slots

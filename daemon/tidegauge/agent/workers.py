@@ -21,6 +21,7 @@ from tidegauge.pipeline.spawn import spawn
 log = logging.getLogger(__name__)
 
 In = TypeVar("In")
+Kind = TypeVar("Kind")
 
 #: Seconds a worker gets to leave by itself, then after SIGTERM. A killed TIDL process leaks, so the first is generous.
 LEAVE_SECONDS = 3.0
@@ -108,6 +109,17 @@ class Worker(Generic[In]):
             return self._channel.post(message)
         except ChannelClosed:
             return False
+
+    def at_once(self, kind: type[Kind]) -> Kind | None:
+        """The next message, where it is there and of this kind. All else, the end too, is left to `receive`."""
+        try:
+            return self._channel.at_once(kind)
+        except ChannelClosed:
+            return None
+
+    def rest(self, seconds: float) -> None:
+        """Nothing that the worker says in so long wakes anybody: it is asked for by `at_once`."""
+        self._channel.rest(seconds)
 
     def expect(self, seconds: float) -> None:
         """An answer is due in so long: `until` ends with it, and `receive` raises WorkerEnded where none has come."""

@@ -32,6 +32,7 @@ _CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG
 _RIGHTS = (int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS))
 
 In = TypeVar("In")
+Kind = TypeVar("Kind")
 
 
 class ChannelClosed(Exception):
@@ -181,6 +182,8 @@ class AgentChannel(Generic[In]):
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
         self._late = False
+        self._rest: asyncio.TimerHandle | None = None
+        self._rest_until = 0.0
 
     async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Raises ChannelClosed when the worker has gone."""
@@ -261,6 +264,39 @@ class AgentChannel(Generic[In]):
             raise found
         return _decode(self._decoder, *found)
 
+    def at_once(self, kind: type[Kind]) -> Kind | None:
+        """The next message, where it is there, of this kind and without a descriptor. All else is left to `receive`."""
+        self._open()
+        if not self._arrived and not self._ended:
+            self._pull()
+        found = self._arrived[0] if self._arrived else None
+        if found is None or isinstance(found, Exception) or found[1] is not None:
+            return None
+        try:
+            message = self._decoder.decode(found[0])
+        except msgspec.DecodeError:
+            return None
+        if not isinstance(message, kind):
+            return None
+        self._arrived.popleft()
+        self._due, self._late = None, False
+        return message
+
+    def rest(self, seconds: float) -> None:
+        """Hear nothing for so long but through `receive` and `at_once`, so that what arrives wakes nobody."""
+        loop = asyncio.get_running_loop()
+        self._stop_reading()
+        self._rest_until = loop.time() + seconds
+        if self._rest is None:
+            self._rest = loop.call_at(self._rest_until, self._end_rest, loop)
+
+    def _end_rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rest = None
+        if loop.time() < self._rest_until:
+            self._rest = loop.call_at(self._rest_until, self._end_rest, loop)
+        else:
+            self._read()
+
     @property
     def waiting(self) -> bool:
         """Whether `receive` would return, or raise, at once."""
@@ -277,9 +313,10 @@ class AgentChannel(Generic[In]):
         fd = self._sock.fileno()
         # Before the descriptor is closed: its number may then belong to another socket, with callbacks of its own.
         self._stop_reading()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._rest):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._rest = None
         if self._writable is not None:
             self._writable.get_loop().remove_writer(fd)
         for future in (self._writable, self._receiver):
@@ -308,10 +345,15 @@ class AgentChannel(Generic[In]):
 
     def _take(self) -> None:
         """One packet for each turn of the loop, so that a talkative worker does not starve the other tasks."""
+        if self._pull():
+            self._tell()
+
+    def _pull(self) -> bool:
+        """Take one packet from the socket; whether there was one, or the end."""
         try:
             packet = _receive(self._sock)
         except BlockingIOError:
-            return
+            return False
         except ConnectionResetError:
             self._ended = True
         except (BadMessage, OSError) as error:
@@ -324,7 +366,7 @@ class AgentChannel(Generic[In]):
         # A worker that nobody listens to fills its socket, and waits; not this process's memory.
         if self._ended or len(self._arrived) >= MOST_WAITING:
             self._stop_reading()
-        self._tell()
+        return True
 
     def _tell(self) -> None:
         if self._receiver is not None and not self._receiver.done():

@@ -180,13 +180,14 @@ class FrameRan(Message):
 class FrameDone(Message):
     """A device run of a frame. `digest`: xxh3-128 hex of all outputs in order. `summary`: the decoded result.
 
-    `doubts`: as published with the answer.
+    `doubts`: as published with the answer. `told`: when this was said, on the monotonic clock, as `captured` is.
     """
 
     frame_id: int
     camera_generation: int
     slot: int
     captured: float
+    told: float
     device_seconds: float
     digest: str
     outputs: tuple[OutputStats, ...]

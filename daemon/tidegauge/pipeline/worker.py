@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tidegauge.clocks import monotonic
 from tidegauge.detectors import invariants
 from tidegauge.losses.output_stats import output_stats
 from tidegauge.losses.select import outputs_summary
@@ -148,6 +149,7 @@ class PipelineWorker:
             camera_generation=command.camera_generation,
             slot=command.slot,
             captured=command.captured,
+            told=monotonic(),
             device_seconds=run.seconds,
             digest=output_digest(run.outputs),
             outputs=run.statistics,

@@ -456,3 +456,76 @@ def test_a_cancelled_wait_is_due_no_more() -> None:
         right.close()
 
     asyncio.run(scenario())
+
+
+def test_what_comes_while_it_rests_wakes_nobody_and_is_there_at_once() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        told = asyncio.Event()
+        agent.watch(told.set)
+        assert agent.at_once(SlotFree) is None, "nothing is there"
+        agent.rest(DEADLINE)
+        worker.send(SlotFree(1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not told.is_set()
+        assert agent.at_once(SlotFree) == SlotFree(1)
+        worker.send(SlotFree(2))
+        assert (await agent.receive())[0] == SlotFree(2), "who receives needs no end of the rest"
+        agent.close()
+        worker.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_rest_ends_and_what_came_in_it_is_told() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        told = asyncio.Event()
+        agent.watch(told.set)
+        agent.rest(0.01)
+        agent.rest(0.02)  # a later end, after an earlier one whose timer still runs
+        worker.send(SlotFree(1))
+        worker.close()
+        await asyncio.wait_for(told.wait(), DEADLINE)
+        assert (await agent.receive())[0] == SlotFree(1)
+        with pytest.raises(ChannelClosed):
+            await agent.receive()
+        agent.rest(0.01)
+        agent.close()
+        await asyncio.sleep(0.02)
+
+    asyncio.run(scenario())
+
+
+def test_at_once_leaves_to_receive_what_is_not_wanted() -> None:
+    async def scenario() -> None:
+        left, right = pair()
+        agent: AgentChannel[Any] = AgentChannel(left, ANY)
+        worker: Channel[Any] = Channel(right, ANY)
+        worker.send(Failed("device_error", "it broke", ""))
+        worker.send(SlotFree(1), right.fileno())
+        right.send(b"\xc1")
+        assert agent.at_once(SlotFree) is None
+        assert (await agent.receive())[0] == Failed("device_error", "it broke", "")
+        assert agent.at_once(SlotFree) is None, "its descriptor is whose who receives"
+        message, fd = await agent.receive()
+        assert message == SlotFree(1)
+        assert fd is not None
+        os.close(fd)
+        assert agent.at_once(SlotFree) is None
+        with pytest.raises(BadMessage):
+            await agent.receive()
+        worker.close()
+        assert agent.at_once(SlotFree) is None
+        with pytest.raises(ChannelClosed):
+            await agent.receive()
+        agent.close()
+        with pytest.raises(ChannelClosed):
+            agent.at_once(SlotFree)
+
+    asyncio.run(scenario())

@@ -132,7 +132,8 @@ def chosen(shadow: ShadowService) -> int:
 
 
 def frame(latency: float) -> FrameProcessed:
-    return FrameProcessed(FrameDone(1, 1, 0, monotonic() - latency, 0.01, "", (), {}))
+    now = monotonic()
+    return FrameProcessed(FrameDone(1, 1, 0, now - latency, now, 0.01, "", (), {}))
 
 
 class TestWired:
