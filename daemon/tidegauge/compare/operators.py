@@ -3,12 +3,13 @@
 Each node of a wrong region is replaced by what is known to be mistaken for it (HardSwish by HardSigmoid, bilinear by
 nearest, padding at the other end, …), the region runs on the device's own inputs again, and what the device made of
 them is compared. A replacement is named only where it accounts for nearly all of the error: most are far from it.
+Where none of these does, operators with a number of their own are fitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from onnx import helper
 from tidegauge.compare.cutgraph import part_for, run_part
 from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.model import Model
+from tidegauge.compare.operator_fit import best_number, families
 from tidegauge.compare.residual import Cause, Evidence
+from tidegauge.compare.substitute import Substitute
 from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
@@ -30,18 +33,10 @@ _PLAIN = 0.9
 _LEFT, _MARGIN = 0.25, 0.02
 #: A region's last nodes that are replaced, and replacements in all.
 _NODES, _TRIES = 6, 48
+#: Of these, the ones that get operators with a fitted number.
+_FITTED = 2
 _ABSENT = "as if it were not there"
 _MOVED_BY_BOUND = ("saturation_low", "saturation_high")
-
-
-@dataclass(frozen=True)
-class Substitute:
-    """`words`: what is computed instead; `nodes` stand in the node's place, the last writes its output; `constants`:
-    weights that they need."""
-
-    words: str
-    nodes: tuple[Any, ...]
-    constants: dict[str, Array] = field(default_factory=dict)
 
 
 def find_operator(work: Evaluation, layer: Layer, case: Evidence, found: Cause) -> Cause:
@@ -49,20 +44,35 @@ def find_operator(work: Evaluation, layer: Layer, case: Evidence, found: Cause) 
     part = work.reference.region(layer.twin)
     if part is None or found.name in ("non_finite", "all_zero", "constant"):
         return found
-    best, tries, needed = found, 0, _needed(found)
+    model, best, tries, needed = work.reference.model, found, 0, max(_PLAIN, _needed(found))
     for index in reversed(part.nodes[-_NODES:]):
-        node = work.reference.model.nodes[index]
-        for other in substitutes(work.reference.model, node):
+        for other in substitutes(model, model.nodes[index]):
             tries += 1
-            value = _run(work, layer, index, other) if tries <= _TRIES else None
-            if value is None or value.size != case.local.size or not np.isfinite(value).all():
-                continue
-            explained = case.explained(case.clipped(value.reshape(case.local.shape).astype(np.float32, copy=False)))
-            if explained > max(_PLAIN, needed):
-                where = f"node {node.name or node.output[0]}"
-                text = f"{node.op_type} ({where}) is computed {other.words}"
-                best, needed = Cause("wrong_operator", explained, text), explained
+            explained = _explained(work, layer, case, index, other) if tries <= _TRIES else -np.inf
+            if explained > needed:
+                best, needed = _cause(model.nodes[index], other, explained), explained
+    if best is not found:
+        return best
+    for index in reversed(part.nodes[-_FITTED:]):
+        for family in families(model, model.nodes[index]):
+            other = best_number(family, lambda each, at=index: -_explained(work, layer, case, at, each))  # type: ignore[misc]
+            explained = _explained(work, layer, case, index, other)
+            if explained > needed:
+                best, needed = _cause(model.nodes[index], other, explained), explained
     return best
+
+
+def _explained(work: Evaluation, layer: Layer, case: Evidence, index: int, other: Substitute) -> float:
+    """The share of the error that a replacement accounts for; minus infinity where it can't stand there."""
+    value = _run(work, layer, index, other)
+    if value is None or value.size != case.local.size or not np.isfinite(value).all():
+        return float(-np.inf)
+    return case.explained(case.clipped(value.reshape(case.local.shape).astype(np.float32, copy=False)))
+
+
+def _cause(node: Any, other: Substitute, explained: float) -> Cause:
+    where = f"node {node.name or node.output[0]}"
+    return Cause("wrong_operator", explained, f"{node.op_type} ({where}) is computed {other.words}")
 
 
 def _needed(found: Cause) -> float:

@@ -14,12 +14,13 @@ import math
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ from tidegauge.virtualboard.network import TwinNetwork, load_all, load_artifacts
 from tidegauge.virtualboard.options import CompileOptions
 from tidegauge.virtualboard.state import VARIABLE, BoardState, inject
 from tidegauge.virtualboard.tracing import content, file_name, kinds
+from tidegauge.virtualboard.twin import original
 
 Array = NDArray[Any]
 
@@ -242,6 +244,14 @@ def _faults(bench: _Compiled, group: str, random: np.random.Generator) -> tuple[
     return (drawn if len({f.layer for f in drawn}) == len(drawn) else []), False
 
 
+def _placed(networks: Collection[TwinNetwork], fault: Fault) -> Fault:
+    """The same fault in another compile. What has become an output of a sub-graph has another name there: its own is
+    that of the float values it leaves as."""
+    able = {name for network in networks for name in eligible(network)[fault.kind]}
+    other = original(fault.layer)
+    return msgspec.structs.replace(fault, layer=other) if fault.layer not in able and other in able else fault
+
+
 def _draw(random: np.random.Generator, able: Mapping[Kind, Sequence[str]]) -> Fault:
     kind = list(_KINDS)[int(random.integers(len(_KINDS)))]
     layer = able[kind][int(random.integers(len(able[kind])))]
@@ -301,8 +311,10 @@ class _Board:
         """The outputs, of a session as an application has it. A fault leaves with its layer, a coarse one with bits."""
         from tidegauge.virtualboard import onnxruntime_tidl  # looks for its board when it is used
 
-        layers = {layer.name: layer for network in load_all(artifacts).values() for layer in network.tensors()}
-        kept = [f for f in faults if f.layer in layers and not (coarse and layers[f.layer].quant.bits != 8)]
+        networks = load_all(artifacts).values()
+        layers = {layer.name: layer for network in networks for layer in network.tensors()}
+        placed = [_placed(networks, fault) for fault in faults]
+        kept = [f for f in placed if f.layer in layers and not (coarse and layers[f.layer].quant.bits != 8)]
         inject(self._state, kept, artifacts)
         os.environ[VARIABLE] = str(self._state)
         session = onnxruntime_tidl.InferenceSession(

@@ -12,7 +12,9 @@ import pytest
 from onnx import helper
 
 from tidegauge.compare import Comparison
+from tidegauge.compare.operator_fit import best_number, families
 from tidegauge.compare.operators import substitutes
+from tidegauge.compare.substitute import Substitute
 from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.options import CompileOptions
@@ -73,6 +75,14 @@ CASES: dict[str, tuple[str, str, str, Callable[[Any], None], str]] = {
     "average for maximum": ("classifier", "pool", "pool", averaged, "as AveragePool"),
     "nearest for bilinear": ("segmenter", "up1", "up1", resized, "as nearest"),
     "bias": ("segmenter", "mid", "mid_conv", without_bias, "without its bias"),
+    "a slope of its own": ("classifier", "stem", "stem", become("LeakyRelu", alpha=0.37), "as LeakyRelu of slope 0.37"),
+    "a gate of its own": (
+        "classifier",
+        "se_sig",
+        "se_sig",
+        become("HardSigmoid", alpha=0.4),
+        "HardSigmoid of slope 0.4",
+    ),
     "padding": ("classifier", "stem", "stem_conv", pads(0, 0, 2, 2), "padding at the end"),
 }
 
@@ -116,3 +126,17 @@ def test_a_replacement_writes_what_the_node_wrote(segmenter: Board) -> None:
             assert all(name in known for made in other.nodes for name in made.input)
             assert all(np.isfinite(value).all() for value in other.constants.values())
     assert {"Conv", "LeakyRelu", "Resize", "AveragePool", "Sigmoid"} <= kinds
+
+
+@pytest.mark.parametrize("number", [-0.4, 0.03, 0.37, 0.9])
+def test_the_number_of_an_operator_is_found(number: float) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    (family,) = families(None, node)  # type: ignore[arg-type]  # a Relu reads no weight
+    x = np.linspace(-1, 1, 101)
+
+    def distance(other: Substitute) -> float:
+        (slope,) = (item.f for item in other.nodes[0].attribute)
+        return float(np.square(np.where(x < 0, slope * x, x) - np.where(x < 0, number * x, x)).sum())
+
+    found = best_number(family, distance)
+    assert found.nodes[0].attribute[0].f == pytest.approx(number, abs=2e-3)
