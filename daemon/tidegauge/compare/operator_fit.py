@@ -34,10 +34,10 @@ class Family:
 def families(model: Model, node: Any) -> Iterator[Family]:
     """Operators with a number that could stand in the place of a node."""
     if node.op_type in ("Relu", "LeakyRelu", "PRelu"):
-        yield Family(-0.5, 0.95, lambda t: _replaced(node, "LeakyRelu", f"as LeakyRelu of slope {t:.3g}", alpha=t))
+        yield Family(-0.5, 0.95, lambda t: _replaced(node, "LeakyRelu", f"as LeakyRelu of slope {t:.2g}", alpha=t))
     elif node.op_type in ("HardSigmoid", "Sigmoid"):
         yield Family(
-            0.02, 1.0, lambda t: _replaced(node, "HardSigmoid", f"as HardSigmoid of slope {t:.3g}", alpha=t, beta=0.5)
+            0.02, 1.0, lambda t: _replaced(node, "HardSigmoid", f"as HardSigmoid of slope {t:.2g}", alpha=t, beta=0.5)
         )
     elif node.op_type == "Add" and len(node.input) == 2:
         for position, word in ((0, "first"), (1, "second")):
@@ -54,7 +54,7 @@ def _alone(node: Any, position: int, word: str, factor: float) -> Substitute:
     name = f"{node.output[0]}::factor"
     made = helper.make_node("Mul", [node.input[position], name], list(node.output))
     constants = {name: np.full(1, factor, np.float32)}
-    return Substitute(f"as its {word} input alone, times {factor:.3g}", (made,), constants)
+    return Substitute(f"as its {word} input alone, times {factor:.2g}", (made,), constants)
 
 
 def _weighed(node: Any, position: int, word: str, factor: float) -> Substitute:
@@ -65,7 +65,7 @@ def _weighed(node: Any, position: int, word: str, factor: float) -> Substitute:
         helper.make_node("Mul", [node.input[position], name], [scaled]),
         helper.make_node("Add", inputs, list(node.output)),
     )
-    return Substitute(f"with its {word} input times {factor:.3g}", made, {name: np.full(1, factor, np.float32)})
+    return Substitute(f"with its {word} input times {factor:.2g}", made, {name: np.full(1, factor, np.float32)})
 
 
 def best_number(family: Family, distance: Callable[[Substitute], float]) -> Substitute:
