@@ -98,6 +98,9 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/exit_codes_reference.py > docs/exit-codes.md
 	@$(BIN)/python tools/preflight_reference.py > docs/preflight.md
 	@$(BIN)/python tools/http_api_reference.py > docs/http-api.md
+	@$(BIN)/python tools/cli_reference.py > docs/cli.md
+	@$(BIN)/python tools/metrics_reference.py > docs/metrics.md
+	@$(BIN)/python tools/events_reference.py > docs/events.md
 	@$(BIN)/python -m tidegauge.compare.schema
 	@$(BIN)/python tools/wire_schemas.py
 
