@@ -220,9 +220,9 @@ HARMLESS = Verdict(
 UNFELT = Verdict(
     "undecided",
     "warning",
-    "Tensor errors are larger than at acceptance, on inputs that do not differ by the test, while the answers agree with "
-    "the reference's as they did then: the device and inputs that are harder to compute can't be told apart by this; the "
-    "comparison of the captured layers can.",
+    "Tensor errors are larger than at acceptance, on inputs that do not differ by the test, while the answers agree "
+    "with the reference's as they did then: the device and inputs that are harder to compute can't be told apart by "
+    "this; the comparison of the captured layers can.",
 )
 
 
