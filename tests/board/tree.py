@@ -143,7 +143,7 @@ class Tree:
             if pid == self._process.pid:
                 return True
             try:
-                pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                pid = _parent(pid)
             except OSError:
                 return False
         return False
@@ -162,14 +162,28 @@ class Tree:
         self._process, self._leader = None, 0
 
     def pull_plug(self) -> None:
-        """Everything at once, nothing closed."""
+        """Everything at once, nothing closed. Returns when systemd-nspawn has let go of the tree: it can be booted."""
         if self._process is None:
             return
+        keeper = _parent(self._leader) if self._leader else 0
         if self._leader:
             os.kill(self._leader, signal.SIGKILL)
         self._process.kill()
         self._process.wait(20)
+        if keeper:
+            wait_for(lambda: _has_ended(keeper), 60, "end of systemd-nspawn")
         self._process, self._leader = None, 0
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 @contextmanager
