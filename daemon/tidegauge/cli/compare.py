@@ -206,6 +206,7 @@ def _judged(options: Options, path: Path, tempdir: Path | None) -> Comparison:
         inputs=options.inputs,
         min_coverage=options.coverage,
         threshold=options.threshold,
+        past_input=options.past_input,
     )
 
 

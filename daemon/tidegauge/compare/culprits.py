@@ -257,7 +257,7 @@ def verdicts(
         elif id(layer) in wrong:
             times = f"its local error is {times}"
         if stopped and id(layer) not in wrong:
-            found[id(layer)] = ("undecided", _STOPPED)
+            found[id(layer)] = ("undecided", STOPPED)
         elif id(layer) in wrong:
             found[id(layer)] = ("faulty", f"wrong by itself: {times}")
             spoiled[layer.twin] = layer.tensor.name
@@ -312,7 +312,8 @@ def describe(suspect: Suspect, rank: int, index: int) -> Culprit:
     )
 
 
-_STOPPED = "not judged: the device was fed another input than the recorded one"
+#: The reason of every layer behind an input that ended the analysis.
+STOPPED = "not judged: the device was fed another input than the recorded one"
 _UNSURE = (
     "calibration moved biases in this compile, and with so few values a channel nothing tells that from a fault; "
     "compile with advanced_options:quant_params_proto_path"

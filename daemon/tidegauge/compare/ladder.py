@@ -10,6 +10,7 @@ import msgspec
 
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.compiled import locate_tempdir, read_tempdir
+from tidegauge.compare.culprits import STOPPED
 from tidegauge.compare.exact import TraceFile, compare_exact
 from tidegauge.compare.exact_load import trace_files
 from tidegauge.compare.exact_types import ExactComparison
@@ -111,6 +112,7 @@ def _seen(answer: Comparison | None, floats: bool = False) -> Seen | None:
         input_wrong=wrong[0] if wrong else "",
         input_seen=any(answer.layers[i].cumulative is not None for i in inputs),
         enough=answer.coverage.share >= answer.coverage.minimum,
+        stopped=any(layer.reason == STOPPED for layer in answer.layers),
         diffuse=any(f.kind == "accumulated_error" for f in answer.findings),
         outputs={output.name: output.metrics.sqnr_db for output in answer.outputs},
         exact=tuple(

@@ -108,7 +108,8 @@ def compare(
     tolerate(work, baseline)
     excess = naming.judge(work)
     wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous), past_input)
-    worth = study(work, wrong, harmless, outputs, source.subgraphs, target_db)
+    stopped = any(suspect.stops for suspect in wrong) and not past_input
+    worth = study(work, wrong, harmless, outputs, source.subgraphs, None if stopped else target_db)
     return answer(
         source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit, past_input
     )

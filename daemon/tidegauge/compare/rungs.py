@@ -30,6 +30,9 @@ BETWEEN: dict[Stage, str] = {
 }
 
 
+_OTHER_INPUT = "Undecided, since another input than the recorded one was fed: no layer was judged."
+
+
 class Step(msgspec.Struct, frozen=True):
     """One stage between two rungs. `layers`: where the error enters, or between which stages it is undecided."""
 
@@ -63,7 +66,8 @@ class Seen(msgspec.Struct, frozen=True):
     """What the ladder needs of one comparison with the float model.
 
     `culprits`: layers wrong by themselves, with the input layer apart in `input_wrong`; `input_seen`: whether the input
-    tensor was traced and compared; `enough`: coverage; `diffuse`: the output is poor without a culprit.
+    tensor was traced and compared; `enough`: coverage; `stopped`: no layer was judged, since
+    another input ended the analysis; `diffuse`: the output is poor without a culprit.
     """
 
     source: str
@@ -74,6 +78,12 @@ class Seen(msgspec.Struct, frozen=True):
     diffuse: bool
     outputs: dict[str, float | None]
     exact: tuple[str, ...] = ()
+    stopped: bool = False
+
+    @property
+    def judged(self) -> bool:
+        """Whether what it says of its layers, or leaves unsaid, tells anything."""
+        return self.enough and not self.stopped
 
 
 def decide(host_float: Seen | None, host: Seen | None, device: Seen | None, exact: ExactComparison | None) -> Rungs:
@@ -119,14 +129,16 @@ def _is_input(tensor: ExactTensor) -> bool:
 
 
 def _import(host_float: Seen | None, host: Seen | None, device: Seen | None) -> Step:
-    if host_float is not None and host_float.enough:
+    if host_float is not None and host_float.judged:
         if host_float.culprits:
             text = f"Wrong already in float: {_list(host_float.culprits)}. Bits and calibration can't cure that."
             return Step("import", "error", text, host_float.culprits)
         return Step("import", "clean", "TIDL's float run agrees with the model.")
     lower = host or device
-    if lower is not None and lower.enough and not lower.culprits:
+    if lower is not None and lower.judged and not lower.culprits:
         return Step("import", "clean", "Every layer of the quantised run is right by itself, so the import is too.")
+    if any(seen is not None and seen.stopped for seen in (host_float, lower)):
+        return Step("import", "undecided", _OTHER_INPUT)
     thin = "too little of the 32-bit rung could be compared" if host_float is not None else "the 32-bit rung is missing"
     layers = lower.culprits if lower is not None else ()
     text = f"Undecided, since {thin}: what is wrong in the quantised run may come from the import."
@@ -138,6 +150,8 @@ def _quantisation(importing: Step, host: Seen | None, device: Seen | None) -> St
     if lower is None or not lower.enough:
         why = "there is no quantised run" if lower is None else "too few of its layers could be compared"
         return Step("quantisation", "undecided", f"Undecided, since {why}.")
+    if lower.stopped:
+        return Step("quantisation", "undecided", _OTHER_INPUT)
     fresh = tuple(name for name in lower.culprits if name not in importing.layers or importing.state != "error")
     if not fresh:
         if lower.diffuse and host is not None and importing.state == "clean":

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tidegauge.compare.culprits import STOPPED
 from tidegauge.compare.raw_types import LayerSums, RawSums
 from tidegauge.compare.statistics import Encoding, Sums, metrics, noise_floor
 from tidegauge.compare.types import Comparison, Coverage, Culprit, LayerResult, Metrics
@@ -144,6 +145,11 @@ def rejudge(answer: Comparison, *, threshold: float | None = None, min_coverage:
     recovered = {culprit.index for culprit in answer.recovered}
     named = _ranked([c for c in kept if c.index not in recovered] + fresh)
     harmless = _ranked([c for c in kept if c.index in recovered])
+    if not named and any(layer.reason == STOPPED for layer in answer.layers):
+        raise TidegaugeError(
+            "the stored answer ends at another input than the recorded one, so no layer behind it was judged",
+            "compare the traces again with --past-input",
+        )
     code = 3 if coverage.share < coverage.minimum else 1 if named or _elsewhere(answer) else 0
     return msgspec.structs.replace(
         answer,

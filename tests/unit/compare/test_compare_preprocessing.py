@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tidegauge.compare import open_source
+from tidegauge.compare.ladder import compare_rungs
 from tidegauge.compare.preprocessing import find_preprocessing
 from tidegauge.compare.residual import Cause, evidence
 from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.stored import rejudge
+from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import Board, build, picture
 
@@ -144,3 +147,19 @@ def test_a_wrong_input_stops_the_analysis_unless_it_shall_go_on(board: Board) ->
     assert [c.layer for c in rejudge(answer, threshold=5.0).culprits] == ["input_netFormat"]
     answer = board.compare_folder(folder, past_input=True)
     assert [c.layer for c in answer.culprits] == ["input_netFormat", "enhanced_original"]
+
+
+def test_where_no_layer_was_judged_nothing_is_called_right(board: Board) -> None:
+    recorded = picture(board.shape, 3)
+    folder = board.trace([Fault("enhanced_original", "gain", 3.0)], np.ascontiguousarray(recorded[:, ::-1]))
+    np.save(folder / "input.npy", recorded)
+    inputs = [str(folder / "input.npy")]
+    with open_source(folder, model=board.model, tempdir=board.artifacts, inputs=inputs) as source:
+        answer = compare_rungs(source)
+    assert answer.rungs is not None
+    states = {step.stage: step.state for step in answer.rungs.steps}
+    assert states["input"] == "error" and states["import"] == states["quantisation"] == "undecided"
+    stopped = board.compare_folder(folder, target_db=60.0)
+    assert stopped.cure is None or not any("16bit" in item.option for item in stopped.cure.advice)
+    with pytest.raises(TidegaugeError, match="--past-input"):
+        rejudge(stopped, threshold=1e11)
