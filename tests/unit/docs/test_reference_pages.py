@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tidegauge.cli import COMMANDS
-
-ROOT = Path(__file__).parents[3]
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from unit.docs.generators import ROOT, tool
 
 
 @pytest.mark.parametrize("page", ["cli", "metrics", "events"])
