@@ -41,11 +41,10 @@ def answer(
     began: float,
     matched: Matches,
     threshold: float,
-    past_input: bool = False,
 ) -> Comparison:
     """`began`: the monotonic clock when the comparison began; `threshold`: the excess above which a layer is wrong."""
-    verdicts = naming.verdicts(work, wrong, harmless, excess, past_input)
-    stopped = any(suspect.stops for suspect in wrong) and not past_input
+    verdicts = naming.verdicts(work, wrong, harmless, excess)
+    stopped = any(suspect.stops for suspect in wrong)
     index = {id(layer): i for i, layer in enumerate(work.layers)}
     coverage = _coverage(work, min_coverage)
     named, recovered = (

@@ -59,7 +59,7 @@ class Suspect:
     case: Evidence | None
     excess: float | None
     stops: bool = False
-    """The input tensor is another one, by its pre-processing: what follows has seen another picture."""
+    """The input tensor is another one, by its pre-processing, and the analysis ended here."""
 
 
 def judge(work: Evaluation) -> dict[int, float | None]:
@@ -106,15 +106,15 @@ def find(
     faulty.sort(key=lambda layer: layer.match.how != "input")
     suspects: list[Suspect] = []
     for number, layer in enumerate(faulty):
-        if layer.match.how != "input" and not past_input and any(suspect.stops for suspect in suspects):
+        if layer.match.how != "input" and any(suspect.stops for suspect in suspects):
             break
         local = work.reference.local([layer.twin], layer.scheme)[layer.twin]
         effect = None
         if number < MOST_EFFECTS:
             effect = measure_effect(work, layer, local, device_outputs, steps, product_step)
-        suspects.append(_suspect(work, layer, local, effect, excess[id(layer)], before))
+        suspects.append(_suspect(work, layer, local, effect, excess[id(layer)], before, past_input))
     stops = [suspect for suspect in suspects if suspect.stops]
-    if stops and not past_input:
+    if stops:
         return stops, []
     culprits = [s for s in suspects if s.effect is None or s.effect.reaches]
     recovered = [s for s in suspects if s.effect is not None and not s.effect.reaches]
@@ -209,7 +209,13 @@ def _blind(work: Evaluation, layer: Layer) -> bool:
 
 
 def _suspect(
-    work: Evaluation, layer: Layer, local: Array, effect: Effect | None, excess: float | None, before: Before | None
+    work: Evaluation,
+    layer: Layer,
+    local: Array,
+    effect: Effect | None,
+    excess: float | None,
+    before: Before | None,
+    past_input: bool,
 ) -> Suspect:
     if layer.encoding is None:
         raise ValueError(f"{layer.tensor.name} has no encoding")
@@ -221,7 +227,7 @@ def _suspect(
         named = find_preprocessing(case, local.reshape(case.device.shape).astype(np.float32, copy=False))
         if named is not None and found.name not in _FLAT and (named.explained or 0.0) >= (found.explained or 0.0):
             found = named
-    stops = named is not None and found is named
+    stops = named is not None and found is named and not past_input
     found = find_stale(work, layer, case, before, found)
     if layer.match.how != "input" and found.name != "stale_frame":
         found = find_operator(work, layer, case, found)
@@ -233,11 +239,10 @@ def verdicts(
     culprits: Sequence[Suspect],
     recovered: Sequence[Suspect],
     excess: Mapping[int, float | None],
-    past_input: bool = False,
 ) -> dict[int, tuple[Verdict, str]]:
     """A verdict for each layer (by identity), and its reason in words."""
     found: dict[int, tuple[Verdict, str]] = {}
-    stopped = any(suspect.stops for suspect in culprits) and not past_input
+    stopped = any(suspect.stops for suspect in culprits)
     wrong = {id(s.layer): s for s in culprits}
     harmless = {id(s.layer) for s in recovered}
     spoiled: dict[str, str] = {}

@@ -108,11 +108,9 @@ def compare(
     tolerate(work, baseline)
     excess = naming.judge(work)
     wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous), past_input)
-    stopped = any(suspect.stops for suspect in wrong) and not past_input
+    stopped = any(suspect.stops for suspect in wrong)
     worth = study(work, wrong, harmless, outputs, source.subgraphs, None if stopped else target_db)
-    return answer(
-        source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit, past_input
-    )
+    return answer(source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit)
 
 
 def _before(model: Model, previous: Source | None) -> Before | None:
