@@ -169,7 +169,8 @@ def test_interrupted_comparison_runs_again_after_a_restart(bench: Bench) -> None
     bench.add("hangs-00001")
     bench.start()
     deadline = time.monotonic() + 30
-    while not (bench.folder / "runs").exists():
+    log = bench.folder / "runs"
+    while not (log.exists() and log.read_text().endswith("\n")):  # there, but empty: killed before it could write its line
         assert time.monotonic() < deadline
         time.sleep(0.02)
     bench.stop()
