@@ -170,7 +170,7 @@ def test_interrupted_comparison_runs_again_after_a_restart(bench: Bench) -> None
     bench.start()
     deadline = time.monotonic() + 30
     log = bench.folder / "runs"
-    while not (log.exists() and log.read_text().endswith("\n")):  # there, but empty: killed before it could write its line
+    while not (log.exists() and log.read_text().endswith("\n")):  # there but empty: its line is still to be written
         assert time.monotonic() < deadline
         time.sleep(0.02)
     bench.stop()
