@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 import msgspec
+from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import Wall, monotonic, wall
 from tidegauge.collector import pull_policy
@@ -233,13 +234,14 @@ class Reception:
         """The device may ask again. Raises `error` where asking again is no help.
 
         After EIO the kernel takes what it could not write for written: another sync would succeed, with nothing on the
-        disk. So all that came of this file is thrown away.
+        disk. So all that came of this file is thrown away. Not so in a bucket, which has told of each part that it is
+        durable, and whose failure now would only fail the throwing away too.
         """
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
             raise error
         _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror)
         self._receiver.verifying = False
-        if error.errno == errno.EIO:
+        if error.errno == errno.EIO and not self._shelf.partials.shared:
             self._receiver.coverage = ()
             self._discard()
 
@@ -260,16 +262,29 @@ class Reception:
         if shelf.partials.shared and not shelf.store.claim_check(self.device, self.file_id):
             self._receiver.verifying = False
             return []  # another ingester is at it, and answers
-        with shelf.partials.whole(self.device, self.file_id, action.size) as path:
-            if path is None:
-                _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
-                return self._receiver.verified(False)
-            done = self._keep(path, action.size)
+        try:
+            with shelf.partials.whole(self.device, self.file_id, action.size) as path:
+                if path is None:
+                    _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
+                    return self._receiver.verified(False)
+                done = self._keep(path, action.size)
+        except (OSError, OperationalError):
+            self._give_back()
+            raise
         shelf.partials.discard(self.device, self.file_id)
         self._unrecorded = ()
         for bundle in done:
             shelf.completed(*bundle)
         return self._receiver.verified(True)
+
+    def _give_back(self) -> None:
+        """The check has come to no end here: the device asks again, and any ingester may be the one that hears it."""
+        if not self._shelf.partials.shared:
+            return
+        try:
+            self._shelf.store.give_back_check(self.device, self.file_id)
+        except OperationalError as error:
+            _log.error("%s of %s stays claimed for a while: %s", self.file_id, self.device, error.orig)
 
     def _keep(self, path: Path, size: int) -> list[tuple[str, str]]:
         """Put a whole file into the blob store; returns the bundles that it has made complete."""

@@ -82,6 +82,12 @@ class TransferRows(Database):
             where = and_(_key(device, file_id), transfers.c.state == "receiving", free)
             return connection.execute(update(transfers).where(where).values(verifying=now)).rowcount > 0
 
+    def give_back_check(self, device: str, file_id: str) -> None:
+        """The check that the caller had claimed has come to no end: whoever is asked next may begin it."""
+        where = and_(_key(device, file_id), transfers.c.state == "receiving")
+        with self._engine.begin() as connection:
+            connection.execute(update(transfers).where(where).values(verifying=0.0))
+
     def end_transfer(self, device: str, file_id: str, state: TransferState, reason: str, now: Wall) -> None:
         self._update(device, file_id, state=state, reason=reason, updated=now, verifying=0.0)
 

@@ -214,6 +214,48 @@ def test_full_disk_postpones(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> N
     assert chunk(desk, file_id, 0, b"abc").acked == ((0, 3),)
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_disk_that_was_full_in_the_last_step_holds_nobody_up(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As soon as there is room again, whichever ingester is asked next stores the file."""
+    desk, failures = Desk(shelf), [OSError(number, "no room")]
+    file_id, _ = begin(desk, b"abc")
+    chunk(desk, file_id, 0, b"abc")
+    put = type(shelf.blobs).put
+
+    def fails_once(*given: Any, **more: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return put(*given, **more)
+
+    monkeypatch.setattr(type(shelf.blobs), "put", fails_once)
+    (answer,) = desk.handle(fin_topic(DEVICE, file_id, 3), b"")
+    assert answer.retry_after_ms > 0 and not answer.stored
+    assert begin(desk, b"abc")[1].acked == ((0, 3),), "it is not sent again"
+    assert [each.stored for each in desk.handle(fin_topic(DEVICE, file_id, 3), b"")] == [True]
+
+
+@pytest.mark.parametrize("place", ["postgresql+s3"], indirect=True)
+def test_bucket_that_cannot_be_reached_costs_patience_and_no_byte(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(shelf)
+    file_id, _ = begin(desk, b"abc")
+    chunk(desk, file_id, 0, b"abc")
+
+    def unreached(*_: object) -> None:
+        raise OSError(errno.EIO, "the blob store failed: connection refused")
+
+    for name in ("whole", "discard"):
+        monkeypatch.setattr(type(shelf.partials), name, unreached)
+    (answer,) = desk.handle(fin_topic(DEVICE, file_id, 3), b"")
+    assert answer.retry_after_ms > 0 and not answer.stored
+    monkeypatch.undo()
+    assert begin(desk, b"abc")[1].acked == ((0, 3),)
+    assert [each.stored for each in desk.handle(fin_topic(DEVICE, file_id, 3), b"")] == [True]
+
+
 def test_stray_partial_files_go_at_start(shelf: Shelf) -> None:
     desk = Desk(shelf)
     file_id, _ = begin(desk, b"abc")
@@ -363,7 +405,9 @@ def test_what_the_disk_could_not_sync_is_asked_for_again(
     desk.handle(chunk, data)
     (answer,) = desk.handle(fin, b"")
     assert answer.retry_after_ms > 0 and not answer.stored
-    assert not any(each.stored for each in desk.handle(fin, b"")), "the bytes of before are not to be trusted"
+    again = any(each.stored for each in desk.handle(fin, b""))
+    # A folder's bytes of before are not to be trusted; a bucket has told of each chunk that it is durable.
+    assert again == shelf.partials.shared
     assert send(desk, made) == [Done("b")]
     assert shelf.blobs.get(digest, len(data)) == data
 
