@@ -74,6 +74,7 @@ class Options:
     artifacts: Path | None
     log: Path | None
     inputs: tuple[str, ...]
+    reference: Path | None
     json_file: str | None
     html_file: Path | None
     csv_file: Path | None
@@ -118,6 +119,11 @@ class Options:
     metavar="[NAME=]FILE",
     help="Input tensor: .npy, raw float32 .bin, .png (RGB 0…1); else an input.npy beside the traces.",
 )
+@click.option(
+    "--reference",
+    type=_FOLDER,
+    help="Float tensors of another run, as NAME.npy: compare with these in place of the computed ones.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - for standard output.")
 @click.option("--html", "html_file", type=_NEW, help="Write the report.")
 @click.option("--csv", "csv_file", type=_NEW, help="Write a row a layer.")
@@ -152,6 +158,8 @@ def command(**given: Any) -> None:
     unusable, 3 too few layers could be compared.
     """
     options = Options(**given)
+    if options.reference is not None and (options.stored is not None or options.before or options.after):
+        raise TidegaugeError("--reference is for a device run compared with its model", "leave it out, or name the run")
     if options.stored is not None:
         _again(options)
     elif options.before is not None or options.after is not None:
@@ -231,7 +239,14 @@ def _run(options: Options) -> None:
         sys.exit(exact.exit_code)
     limits = _limits(options)
     answers, model = [], b""
-    frames = open_frames(paths, model=options.model, tempdir=options.compiled, inputs=options.inputs, log=options.log)
+    frames = open_frames(
+        paths,
+        model=options.model,
+        tempdir=options.compiled,
+        inputs=options.inputs,
+        log=options.log,
+        reference=options.reference,
+    )
     for (opened, previous), host, host_float in zip(frames, hosts, floats, strict=True):
         model = opened.model
         answers.append(_one(opened, previous, host, host_float, options, limits))
@@ -249,7 +264,7 @@ def _others(folder: Path | None, paths: list[Path]) -> Sequence[Path | None]:
 
 def _bit_by_bit(options: Options, paths: list[Path]) -> bool:
     """Host against device without a model: nothing else was given."""
-    plain = options.host is not None and options.host_float is None and not options.inputs
+    plain = options.host is not None and options.host_float is None and not options.inputs and options.reference is None
     bundles = any(path.is_file() or (path / "manifest.json").is_file() for path in paths)
     return plain and options.model is None and not bundles
 

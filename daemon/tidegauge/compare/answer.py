@@ -152,6 +152,7 @@ def _layer(
         reads=layer.reads,
         sums=_sums(layer),
         range_use=layer.range_use,
+        reference="given" if work.given is not None and layer.match.tensor in work.given.used else "computed",
     )
 
 

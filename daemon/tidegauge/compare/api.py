@@ -28,6 +28,7 @@ def compare(
     threshold: float | None = None,
     previous: Source | None = None,
     past_input: bool = False,
+    reference: str | Path | None = None,
 ) -> Comparison:
     """Compare a device run with its float model, layer by layer, and name the layers that are wrong by themselves.
 
@@ -38,7 +39,9 @@ def compare(
     `target_db`: the SQNR that every output shall reach. `threshold`: the excess over the healthy noise above which a
     layer is wrong. `previous`: of an opened `Source`, the frame before, to recognise what is left over from it; several
     frames follow each other. `past_input`: judge the layers also where the pre-processing has fed the device another
-    input, which ends the analysis otherwise. Raises `TidegaugeError` for unusable input.
+    input, which ends the analysis otherwise. `reference`: a folder with float tensors of another run, one `.npy` a
+    tensor, which the device is compared with in place of those computed here; of frames, a folder of such folders.
+    Raises `TidegaugeError` for unusable input.
     """
 
     def one(opened: Source, previous: Source | None = None) -> Comparison:
@@ -63,5 +66,6 @@ def compare(
         model=Path(model) if model is not None else None,
         tempdir=Path(tempdir) if tempdir is not None else None,
         inputs=inputs,
+        reference=Path(reference) if reference is not None else None,
     )
     return merge_frames([one(opened, previous) for opened, previous in frames])

@@ -100,6 +100,8 @@ def evaluate(work: Evaluation, subgraphs: Mapping[str, Subgraph]) -> Iterator[in
         _group(work, values, subgraphs, rooms)
         done += len(values)
         yield done
+    for name, value in work.reference.outputs.items():
+        work.reference.outputs[name] = _float_value(work, name, value)
 
 
 @dataclass
@@ -113,13 +115,19 @@ class _Rooms:
 
 def _group(work: Evaluation, values: Mapping[str, Array], subgraphs: Mapping[str, Subgraph], rooms: _Rooms) -> None:
     for name, value in values.items():
-        _cumulative(work, work.by_twin[name], value)
+        _cumulative(work, work.by_twin[name], _float_value(work, name, value))
     names = [name for name in values if name in work.by_twin]
     for name in names:
         _describe(work, work.by_twin[name])
     sound = [name for name in names if not _tainted(work, work.by_twin[name])]
     if sound:
         _local(work, sound, subgraphs, rooms)
+
+
+def _float_value(work: Evaluation, name: str, computed: Array) -> Array:
+    """The tensor that the device is compared with: one that was given, else the computed one."""
+    given = work.given.value(work.reference.model, name, computed) if work.given is not None else None
+    return computed if given is None else given
 
 
 # --- against the float run ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ def find_findings(
     return [
         *_tracing(source),
         *_float_network(source),
+        *(work.given.findings() if work.given is not None else ()),
         *_inputs(work),
         *_diffuse(culprits, outputs),
         *_unusable(work),

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tidegauge.compare.given import Given
 from tidegauge.compare.match import Match
 from tidegauge.compare.oracle import Codes
 from tidegauge.compare.raw_types import RangeUse
@@ -116,11 +117,13 @@ class Layer:
 
 @dataclass
 class Evaluation:
-    """All layers, and the runs behind them. `by_twin`: usable layers by float tensor."""
+    """All layers, and the runs behind them. `by_twin`: usable layers by float tensor. `given`: float tensors of
+    another run, which the device is compared with in place of the computed ones."""
 
     layers: list[Layer]
     reference: Reference
     by_twin: dict[str, Layer] = field(default_factory=dict)
+    given: Given | None = None
 
     def codes(self, layer: Layer) -> Array:
         """A layer's codes in the float tensor's shape."""

@@ -25,6 +25,7 @@ from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Blob, Manifest, StoredFile, StoredTensor
 from tidegauge.bundles.reader import read_blob, read_manifest
 from tidegauge.compare.compiled import Subgraph, is_virtual, read_tempdir
+from tidegauge.compare.given import Given, for_frames
 from tidegauge.compare.traces import DeviceTensor, device_tensors
 from tidegauge.compare.types import Finding, Subject
 from tidegauge.errors import TidegaugeError
@@ -40,7 +41,10 @@ MAX_LOG = 64 << 20
 
 @dataclass
 class Source:
-    """Everything that a comparison reads. `step`: the difference at the output that the product does not mind."""
+    """Everything that a comparison reads. `step`: the difference at the output that the product does not mind.
+
+    `reference`: float tensors of another run, which stand in for the computed ones where they are there.
+    """
 
     subject: Subject
     model: bytes
@@ -52,6 +56,7 @@ class Source:
     outputs: dict[str, Array] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     step: float | None = None
+    reference: Given | None = None
     tracing_changed_output: bool | None = None
 
 
@@ -63,21 +68,27 @@ def open_source(
     tempdir: Path | None = None,
     inputs: Sequence[str] = (),
     log: Path | None = None,
+    reference: Given | None = None,
 ) -> Iterator[Source]:
     """A bundle folder, a `.tidebundle`, or a folder of traces; the source is valid inside the `with`.
 
     `model`, `tempdir` and `inputs` (paths, or `NAME=PATH` where the model has several) complete or replace what a
-    bundle holds; `log`: the C7x's remote log of a folder's run. Raises `TidegaugeError`.
+    bundle holds; `log`: the C7x's remote log of a folder's run. `reference`: float tensors of another run, the input
+    among them if it was not recorded beside the traces. Raises `TidegaugeError`.
     """
     if path.is_file():
         with tempfile.TemporaryDirectory(prefix="tidegauge-") as folder:
             inside = Path(folder) / "bundle"
             import_bundle(path, inside)
-            yield from_bundle(inside, model=model, tempdir=tempdir, label=str(path))
+            opened = from_bundle(inside, model=model, tempdir=tempdir, label=str(path))
+            opened.reference = reference
+            yield opened
     elif (path / "manifest.json").is_file():
-        yield from_bundle(path, model=model, tempdir=tempdir, label=str(path))
+        opened = from_bundle(path, model=model, tempdir=tempdir, label=str(path))
+        opened.reference = reference
+        yield opened
     elif path.is_dir():
-        yield from_folder(path, model=model, tempdir=tempdir, inputs=inputs, log=log)
+        yield from_folder(path, model=model, tempdir=tempdir, inputs=inputs, log=log, reference=reference)
     else:
         raise TidegaugeError(f"{path} does not exist", "give a bundle, a .tidebundle or a folder of traces")
 
@@ -86,13 +97,19 @@ def open_source(
 
 
 def from_folder(
-    traces: Path, *, model: Path | None, tempdir: Path | None, inputs: Sequence[str], log: Path | None = None
+    traces: Path,
+    *,
+    model: Path | None,
+    tempdir: Path | None,
+    inputs: Sequence[str],
+    log: Path | None = None,
+    reference: Given | None = None,
 ) -> Source:
     """A folder of trace files. The model and the input are needed, and a tempDir, beside the traces or named."""
     if model is None:
         raise TidegaugeError(f"{traces} is not a bundle, so the model is needed", "add --model with the .onnx file")
     inputs = inputs or _inputs_beside(traces)
-    if not inputs:
+    if not inputs and reference is None:
         raise TidegaugeError(
             f"{traces} is not a bundle, so the input tensor of the traced run is needed",
             "add --input with a .npy, .png or raw float32 .bin file, or put an input.npy beside the traces",
@@ -119,7 +136,9 @@ def from_folder(
         options={},
         input=described,
     )
-    return Source(subject, data, str(model), model.parent, tensors_in, tensors, subgraphs, findings=findings)
+    return Source(
+        subject, data, str(model), model.parent, tensors_in, tensors, subgraphs, findings=findings, reference=reference
+    )
 
 
 def _inputs_beside(folder: Path) -> tuple[str, ...]:
@@ -142,17 +161,22 @@ def open_frames(
     tempdir: Path | None = None,
     inputs: Sequence[str] = (),
     log: Path | None = None,
+    reference: Path | None = None,
 ) -> Iterator[tuple[Source, Source | None]]:
     """Each frame, opened as by `open_source`, with the one before it; valid until the next is asked for.
 
-    Of several frames each has its own input beside its traces, if one is there, else `inputs`.
+    Of several frames each has its own input beside its traces, if one is there, else `inputs`; and its reference in
+    the folder of its name.
     """
+    given = for_frames(reference, paths) if reference is not None else [None] * len(paths)
     with ExitStack() as earlier:
         before = None
-        for path in paths:
+        for path, floats in zip(paths, given, strict=True):
             own = () if len(paths) > 1 and _inputs_beside(path) else inputs
             with ExitStack() as stack:
-                opened = stack.enter_context(open_source(path, model=model, tempdir=tempdir, inputs=own, log=log))
+                opened = stack.enter_context(
+                    open_source(path, model=model, tempdir=tempdir, inputs=own, log=log, reference=floats)
+                )
                 yield opened, before
                 earlier.close()
                 before = opened

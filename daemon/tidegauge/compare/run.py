@@ -18,6 +18,7 @@ from tidegauge.compare.estimate import complete
 from tidegauge.compare.evaluate import evaluate, prepare
 from tidegauge.compare.evidence import Values
 from tidegauge.compare.float_traces import codes_of_floats
+from tidegauge.compare.given import check_names
 from tidegauge.compare.layers import Evaluation
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches, match_tensors
@@ -69,7 +70,7 @@ def compare(
     if not source.tensors:
         raise TidegaugeError(f"{source.subject.source} holds no traces", "capture again at debug_level 3")
     source.tensors = codes_of_floats(source.tensors)
-    inputs = _bind_inputs(model, source.inputs)
+    inputs = _bind_inputs(model, _with_given(model, source))
     if tflite:
         source.findings = [*source.findings, *check_tflite(source.model, source.model_name, model, inputs)]
     matched = _matches(model, inputs, source)
@@ -77,6 +78,7 @@ def compare(
     fold_batch_norms(model, [m.tensor for m in matches if m.tensor is not None])
     complete(model, inputs, source.tensors, matches)
     work = prepare(model, inputs, source.tensors, matches, group_bytes)
+    work.given = source.reference
     if baseline is not None:
         for layer in work.layers:
             layer.limit = baseline.limit(layer.tensor.name)
@@ -117,7 +119,7 @@ def _before(model: Model, previous: Source | None) -> Before | None:
     if previous is None:
         return None
     tensors = {(t.subgraph, t.data_id): t for t in codes_of_floats(previous.tensors)}
-    return Before(_bind_inputs(model, previous.inputs), tensors)
+    return Before(_bind_inputs(model, _with_given(model, previous)), tensors)
 
 
 def _matches(model: Model, inputs: Mapping[str, Array], source: Source) -> Matches:
@@ -131,6 +133,17 @@ def _matches(model: Model, inputs: Mapping[str, Array], source: Source) -> Match
         return found
 
     return match_tensors(model, source.tensors, source.subgraphs, Values(run))
+
+
+def _with_given(model: Model, source: Source) -> dict[str, Array]:
+    """The recorded inputs; where none was recorded, those that the reference's folder holds."""
+    if source.reference is None:
+        return source.inputs
+    check_names(source.reference, model)
+    if source.inputs:
+        return source.inputs
+    found = {name: source.reference.input(name) for name in model.inputs}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _bind_inputs(model: Model, recorded: Mapping[str, Array]) -> dict[str, Array]:

@@ -123,6 +123,7 @@ class LayerResult(msgspec.Struct, frozen=True):
     `codes_unexplained`: the share of those that neither rounding nor healthy layers' arithmetic explains. `nodes`: the
     ONNX nodes of its region, fused ones too, by name (or by their output); `reads`: the float tensors at which it
     begins. `sums`: what its numbers are made of; `range_use`: how the live values use the calibrated range.
+    `reference`: whether the float values that `cumulative` is against were computed or read from a folder.
     """
 
     name: str
@@ -160,6 +161,7 @@ class LayerResult(msgspec.Struct, frozen=True):
     reads: tuple[str, ...] = ()
     sums: LayerSums | None = None
     range_use: RangeUse | None = None
+    reference: Literal["computed", "given"] = "computed"
 
 
 class Effect(msgspec.Struct, frozen=True):
