@@ -138,6 +138,7 @@ async def collector(settings: Settings) -> None:
     from tidegauge.collector.presence import Presence
     from tidegauge.collector.reception import Shelf
     from tidegauge.collector.store import Store
+    from tidegauge.collector.transfer_rows import Claimant
 
     folder = Path(settings.folder)
     store = Store(folder / "collector.sqlite")
@@ -146,7 +147,9 @@ async def collector(settings: Settings) -> None:
     link = BrokerLink(settings.link(), me, metrics.connected)
     blobs, partials = BlobStore(folder / "blobs"), FolderPartials(folder / "partial")
     pull = PullConfig((PullRule(settings.pull),))
-    ingest = Ingest(Shelf(store, blobs, partials, LimitsConfig(), metrics, lambda *_: None, pull=pull), link.publish)
+    alone = Claimant(me.instance, 15.0)
+    shelf = Shelf(store, blobs, partials, LimitsConfig(), metrics, lambda *_: None, alone, pull=pull)
+    ingest = Ingest(shelf, link.publish)
     async with asyncio.TaskGroup() as group:
         group.create_task(ingest.run())
         group.create_task(link.run(ingest.put))

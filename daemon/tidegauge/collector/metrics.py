@@ -42,7 +42,7 @@ REFUSALS = (
     "other_key",
     "bad_command",
 )
-POSTPONEMENTS = ("device_quota", "disk", "database", "budget", "elsewhere")
+POSTPONEMENTS = ("device_quota", "disk", "database", "budget", "elsewhere", "verifying")
 RESULTS = ("fine", "culprit", "coverage", "failed")
 #: Days for which a finding is told after its last evidence, and how many are told, those on most boards first.
 FINDING_DAYS, FINDINGS = 7.0, 50

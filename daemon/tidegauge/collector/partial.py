@@ -183,8 +183,11 @@ class BucketPartials:
                     break  # a gap
                 if stop <= at:
                     continue
-                with faults(key):
-                    data = bytes(self._bucket.get(key).bytes())[at - start :]
+                try:
+                    with faults(key):
+                        data = bytes(self._bucket.get(key).bytes())[at - start :]
+                except FileNotFoundError:
+                    break  # thrown away since it was listed, by another process
                 digest.update(data)
                 file.write(data)
                 at += len(data)

@@ -28,6 +28,7 @@ from tidegauge.collector.manifests import BadManifest, admit, is_manifest, is_re
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.store import BundleConflict, Store
+from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.collector.trust import Trust
 from tidegauge.link import ranges
 from tidegauge.link.commands import Command, FinCommand, InitCommand, fin_topic
@@ -57,6 +58,9 @@ RETRY_SECONDS = 30.0
 BUDGET_SECONDS = 3600.0
 #: A file of which another device has sent nothing for so long is asked for here.
 ELSEWHERE_SECONDS = 60.0
+#: Seconds for which another ingester that checks a file is left to answer alone. A board that asks again has waited for
+#: longer than this, by its time-out.
+QUIET_SECONDS = 10.0
 
 #: Largest segment of a journal: a board closes one at a sixteenth of this.
 RECORDS_BYTES = 1 << 20
@@ -71,7 +75,7 @@ Completed = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Shelf:
-    """Where received files go."""
+    """Where received files go. `me`: this process, to the others of the same database."""
 
     store: Store
     blobs: BlobStore
@@ -79,6 +83,7 @@ class Shelf:
     limits: LimitsConfig
     metrics: CollectorMetrics
     completed: Completed
+    me: Claimant
     policy: TrustPolicy = "first_use"
     pull: PullConfig = ASKS_FOR_ALL
 
@@ -218,7 +223,7 @@ class Reception:
                     case WriteChunk():
                         todo[:0] = self._write(action, now)
                     case Verify():
-                        todo[:0] = self._verify(action)
+                        todo[:0] = self._verify(action, topic)
                     case Confirm():
                         todo[:0] = self._confirm(action)
                     case Discard():
@@ -256,15 +261,18 @@ class Reception:
             self._record()
         return self._receiver.written(action.topic, action.offset, action.offset + size, now)
 
-    def _verify(self, action: Verify) -> list[Action]:
+    def _verify(self, action: Verify, topic: str) -> list[Action]:
         """Hash the bytes, put them into the blob store, durably, and tell the database; only then "stored"."""
         shelf = self._shelf
-        if shelf.partials.shared and not shelf.store.claim_check(self.device, self.file_id):
-            self._receiver.verifying = False
-            return []  # another ingester is at it, and answers
+        if shelf.partials.shared:
+            claim = shelf.store.claim_check(self.device, self.file_id, shelf.me)
+            if not claim.mine:
+                return self._left_to_another(topic, claim.seconds)
         try:
             with shelf.partials.whole(self.device, self.file_id, action.size) as path:
                 if path is None:
+                    if shelf.partials.shared and not shelf.store.has_check(self.device, self.file_id, shelf.me):
+                        return self._left_to_another(topic, 0.0)  # which has moved the parts from under this hand
                     _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
                     return self._receiver.verified(False)
                 done = self._keep(path, action.size)
@@ -277,12 +285,21 @@ class Reception:
             shelf.completed(*bundle)
         return self._receiver.verified(True)
 
+    def _left_to_another(self, topic: str, seconds: float) -> list[Action]:
+        """Another ingester is at it, and answers. One that was killed does not: then a board that asks again is told
+        when to, which is when that ingester will be taken for dead."""
+        self._receiver.verifying = False
+        if seconds < QUIET_SECONDS:
+            return []
+        self._shelf.metrics.postponed("verifying")
+        return self._receiver.postponed(topic, min(RETRY_SECONDS, self._shelf.me.dead_after))
+
     def _give_back(self) -> None:
         """The check has come to no end here: the device asks again, and any ingester may be the one that hears it."""
         if not self._shelf.partials.shared:
             return
         try:
-            self._shelf.store.give_back_check(self.device, self.file_id)
+            self._shelf.store.give_back_check(self.device, self.file_id, self._shelf.me)
         except OperationalError as error:
             _log.error("%s of %s stays claimed for a while: %s", self.file_id, self.device, error.orig)
 

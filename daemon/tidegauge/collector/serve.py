@@ -42,6 +42,7 @@ from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage
 from tidegauge.collector.store import Store
+from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.collector.uploads import Uploads
 from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
@@ -105,7 +106,8 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     watch = Watch(store, jobs, config.workers, socket.gethostname(), compares, chores)
     topics = (*TOPICS, *COMMAND_TOPICS) if config.trust.keep_commands else TOPICS
     link = _link(config, store, jobs.executor, metrics, topics) if "ingest" in config.roles else None
-    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, config.trust.devices, config.pull)
+    me = Claimant(jobs.executor, config.workers.dead_after)
+    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, me, config.trust.devices, config.pull)
     ingest = Ingest(shelf, link.publish if link is not None else _nobody)
     site = Site(
         base=config.http.base,

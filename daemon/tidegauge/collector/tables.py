@@ -99,6 +99,7 @@ transfers = Table(
     Column("updated", Float, nullable=False),
     Column("fin", Float, nullable=False, server_default="0"),
     Column("verifying", Float, nullable=False, server_default="0"),
+    Column("verifier", Text, nullable=False, server_default=""),
     Index("transfers_by_state", "state", "device"),
 )
 

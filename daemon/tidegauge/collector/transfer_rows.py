@@ -6,18 +6,37 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, literal, or_, select, update
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.coverage import Coverage
 from tidegauge.collector.database import Database, batches, columns, now_of, upsert
-from tidegauge.collector.tables import Transfer, TransferState, pulled, transfers
+from tidegauge.collector.tables import Transfer, TransferState, executors, pulled, transfers
 from tidegauge.link import ranges
 from tidegauge.link.ranges import Ranges
 
-#: Seconds after which a file that an ingester began to check may be checked by another: the first is taken for dead.
+#: Seconds after which a file that a living ingester began to check may be checked by another: the first is stuck.
 VERIFYING_SECONDS = 300.0
 _DAY = 86400.0
+_UNCLAIMED: dict[str, Any] = {"verifying": 0.0, "verifier": ""}
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """A process that checks files: its name among the `executors`, and the seconds without a heartbeat after which it
+    takes another for dead.
+    """
+
+    executor: str
+    dead_after: float
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Whether the check of a file is the caller's; else the seconds that another process has had it, 0 where it has
+    just ended.
+    """
+
+    mine: bool
+    seconds: float = 0.0
 
 
 class TransferRows(Database):
@@ -43,14 +62,14 @@ class TransferRows(Database):
             "started": now,
             "updated": now,
             "fin": 0.0,
-            "verifying": 0.0,
+            **_UNCLAIMED,
         }
         with self._engine.begin() as connection:
             upsert(connection, transfers, row, where=transfers.c.state != "receiving")
 
     def empty_transfer(self, device: str, file_id: str, now: Wall) -> None:
         """Nothing of an open transfer is here any more."""
-        self._update(device, file_id, coverage=(), updated=now, fin=0.0, verifying=0.0)
+        self._update(device, file_id, coverage=(), updated=now, fin=0.0, **_UNCLAIMED)
 
     def add_coverage(self, device: str, file_id: str, written: Ranges, now: Wall) -> Ranges:
         """Bytes are written, durably. Returns all that are, by whichever ingester; empty where nothing is open."""
@@ -74,22 +93,35 @@ class TransferRows(Database):
             change = update(transfers).where(where).values(fin=now, updated=now).returning(transfers.c.coverage)
             return tuple(connection.execute(change).scalar() or ())
 
-    def claim_check(self, device: str, file_id: str) -> bool:
-        """Whether it is on the caller to check the whole file: of two ingesters that could, one."""
-        with self._engine.begin() as connection:
-            now = now_of(connection)
-            free = transfers.c.verifying < now - VERIFYING_SECONDS
-            where = and_(_key(device, file_id), transfers.c.state == "receiving", free)
-            return connection.execute(update(transfers).where(where).values(verifying=now)).rowcount > 0
+    def claim_check(self, device: str, file_id: str, by: Claimant) -> Claim:
+        """Whether it is on the caller to check the whole file: of several processes that could, one.
 
-    def give_back_check(self, device: str, file_id: str) -> None:
-        """The check that the caller had claimed has come to no end: whoever is asked next may begin it."""
+        A claim is free that nobody has; that the caller has had, which asks again only when its check has come to no
+        end; and that a process has whose heart has stopped, or that is stuck.
+        """
         where = and_(_key(device, file_id), transfers.c.state == "receiving")
         with self._engine.begin() as connection:
-            connection.execute(update(transfers).where(where).values(verifying=0.0))
+            now = now_of(connection)
+            mine = update(transfers).where(and_(where, _free(by, now))).values(verifying=now, verifier=by.executor)
+            if connection.execute(mine).rowcount:
+                return Claim(True)
+            since = connection.execute(select(transfers.c.verifying).where(where)).scalar()
+        return Claim(False, 0.0 if since is None else max(0.0, now - since))
+
+    def has_check(self, device: str, file_id: str, by: Claimant) -> bool:
+        """Whether the check is the caller's still: another process may have taken it for dead, and gone on."""
+        where = and_(_key(device, file_id), transfers.c.state == "receiving", transfers.c.verifier == by.executor)
+        with self._reading.begin() as connection:
+            return connection.execute(select(transfers.c.verifying).where(where)).first() is not None
+
+    def give_back_check(self, device: str, file_id: str, by: Claimant) -> None:
+        """The caller's check has come to no end: whoever is asked next may begin it."""
+        where = and_(_key(device, file_id), transfers.c.state == "receiving", transfers.c.verifier == by.executor)
+        with self._engine.begin() as connection:
+            connection.execute(update(transfers).where(where).values(**_UNCLAIMED))
 
     def end_transfer(self, device: str, file_id: str, state: TransferState, reason: str, now: Wall) -> None:
-        self._update(device, file_id, state=state, reason=reason, updated=now, verifying=0.0)
+        self._update(device, file_id, state=state, reason=reason, updated=now, **_UNCLAIMED)
 
     def _update(self, device: str, file_id: str, **values: object) -> None:
         with self._engine.begin() as connection:
@@ -144,8 +176,15 @@ def charge(connection: Connection, device: str, size: int, now: Wall) -> None:
 
 def end_stored(connection: Connection, device: str, file_id: str, now: Wall) -> None:
     """Within a transaction: a file is kept, so its transfer has ended."""
-    values = {"state": "stored", "reason": "", "updated": now, "verifying": 0.0}
+    values = {"state": "stored", "reason": "", "updated": now, **_UNCLAIMED}
     connection.execute(update(transfers).where(_key(device, file_id)).values(**values))
+
+
+def _free(by: Claimant, now: Wall) -> ColumnElement[bool]:
+    """Whether the check of a transfer may be taken. One without a name, of an older version, is free by time alone."""
+    beats = and_(executors.c.executor == transfers.c.verifier, executors.c.beat >= now - by.dead_after)
+    gone = or_(transfers.c.verifier == by.executor, ~exists().where(beats))
+    return or_(transfers.c.verifying < now - VERIFYING_SECONDS, and_(transfers.c.verifier != "", gone))
 
 
 def _key(device: str, file_id: str) -> Any:

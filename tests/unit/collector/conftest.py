@@ -22,6 +22,7 @@ from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import BucketPartials, FolderPartials, Partials
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.store import Store
+from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.pipeline.messages import TensorErrors
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.tensors import TensorSpec
@@ -145,4 +146,5 @@ def shelf(place: Place, store: Store, completed: list[tuple[str, str]]) -> Shelf
         limits=LimitsConfig(),
         metrics=CollectorMetrics(store),
         completed=lambda device, bundle: completed.append((device, bundle)),
+        me=Claimant("the-ingester", 15.0),
     )

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from tidegauge.clocks import Wall, wall
-from tidegauge.collector import bundle_rows, transfer_rows
+from tidegauge.collector import bundle_rows
 from tidegauge.collector.config import LimitsConfig
 from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
 from tidegauge.link.sender import Done, Outgoing, Refused, Sender
 from tidegauge.link.transfer import FileRef, Publish, SendChunk, SenderLimits
@@ -256,6 +257,63 @@ def test_bucket_that_cannot_be_reached_costs_patience_and_no_byte(
     assert [each.stored for each in desk.handle(fin_topic(DEVICE, file_id, 3), b"")] == [True]
 
 
+def beside(shelf: Shelf) -> Desk:
+    """Another ingester of the same collector."""
+    for name in (shelf.me.executor, "the-other"):
+        shelf.store.beat(name, "host", "1")
+    return Desk(dataclasses.replace(shelf, me=Claimant("the-other", shelf.me.dead_after)))
+
+
+@pytest.mark.parametrize("place", ["postgresql+s3"], indirect=True)
+def test_file_that_a_killed_ingester_was_checking_is_stored_by_another(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps silent while the first has just begun, says "not now" while that lives, and then takes over."""
+    one, other = Desk(shelf), beside(shelf)
+    file_id, _ = begin(one, b"abc")
+    chunk(one, file_id, 0, b"abc")
+    fin = fin_topic(DEVICE, file_id, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Reception, "_keep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # as a kill: no clean-up
+        with pytest.raises(KeyboardInterrupt):
+            one.handle(fin, b"")
+    assert other.handle(fin, b"") == []
+    with shelf.store._engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE transfers SET verifying = verifying - 11")
+    (answer,) = other.handle(fin, b"")
+    assert answer.retry_after_ms == 15_000 and not answer.stored and answer.reason_code == 0
+    assert b'postponed_total{reason="verifying"} 1.0' in shelf.metrics.render()
+    with shelf.store._engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE executors SET beat = beat - 16 WHERE executor = 'the-ingester'")
+    assert begin(other, b"abc")[1].acked == ((0, 3),)
+    assert [each.stored for each in other.handle(fin, b"")] == [True]
+
+
+@pytest.mark.parametrize("place", ["postgresql+s3"], indirect=True)
+def test_ingester_that_wakes_up_after_another_has_taken_over_asks_for_nothing(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for dead while it read the file, it finds the parts gone: they are stored, and need no second sending."""
+    one, other = Desk(shelf), beside(shelf)
+    file_id, _ = begin(one, b"abcdef")
+    for offset, data in ((0, b"abc"), (3, b"def")):
+        chunk(one, file_id, offset, data)
+    fin, list_parts, heard = fin_topic(DEVICE, file_id, 6), type(shelf.partials)._parts, list[FileResponse]()  # type: ignore[attr-defined]
+
+    def slow(*given: Any) -> Any:
+        found = list_parts(*given)
+        monkeypatch.setattr(type(shelf.partials), "_parts", list_parts)
+        with shelf.store._engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE executors SET beat = beat - 16 WHERE executor = 'the-ingester'")
+        heard.extend(other.handle(fin, b""))
+        return found
+
+    monkeypatch.setattr(type(shelf.partials), "_parts", slow)
+    assert one.handle(fin, b"") == []
+    assert [each.stored for each in heard] == [True] and shelf.store.open_transfers() == []
+    assert begin(one, b"abcdef")[1].stored and shelf.blobs.get(file_id, 6) == b"abcdef"
+
+
 def test_stray_partial_files_go_at_start(shelf: Shelf) -> None:
     desk = Desk(shelf)
     file_id, _ = begin(desk, b"abc")
@@ -300,7 +358,6 @@ def test_kill_in_the_last_step_of_a_file_leaves_all_of_it_or_nothing(
     shelf: Shelf, bundle_maker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, completed: list[tuple[str, str]]
 ) -> None:
     """Or else a board would delete a bundle that waits for ever for what is here."""
-    monkeypatch.setattr(transfer_rows, "VERIFYING_SECONDS", -1.0)  # an ingester that checks is dead at once
     made, desk = bundle_maker(), Desk(shelf)
     find = bundle_rows.waiting_for
     for number in range(1 + len(made.blobs)):

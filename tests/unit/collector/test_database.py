@@ -16,9 +16,12 @@ from sqlalchemy import text
 from tidegauge.clocks import Wall
 from tidegauge.collector import tables
 from tidegauge.collector.store import Store
+from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.wire import AlarmChange, Status
 
+FILE = "f" * 64
+LEFT, RIGHT = Claimant("left", 15.0), Claimant("right", 15.0)
 SCHEMA_1 = Path(__file__).parent / "data" / "schema1.sql"
 
 
@@ -78,14 +81,93 @@ def test_coverage_is_the_union_of_what_any_ingester_has_written(place: Any) -> N
     assert right.add_coverage("cam-1", "f" * 64, ((2, 4),), Wall(3.0)) == ((0, 6),)
     right.set_transfer("cam-1", "f" * 64, {"name": "y"}, 10, Wall(4.0))  # another ingester opens it: it is open
     assert left.set_fin("cam-1", "f" * 64, Wall(5.0)) == ((0, 6),)
-    claims = [left.claim_check("cam-1", "f" * 64), right.claim_check("cam-1", "f" * 64)]
-    assert claims == [True, False]
+    left.beat("left", "host-1", "1")
+    claims = [left.claim_check("cam-1", FILE, LEFT), right.claim_check("cam-1", FILE, RIGHT)]
+    assert [each.mine for each in claims] == [True, False]
     left.end_transfer("cam-1", "f" * 64, "stored", "", Wall(6.0))
     assert right.add_coverage("cam-1", "f" * 64, ((8, 9),), Wall(7.0)) == ()
     found = right.transfer("cam-1", "f" * 64)
     assert found is not None and found[0].coverage == ((0, 6),)
     left.close()
     right.close()
+
+
+def later(store: Store, change: str) -> None:
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql(change)
+
+
+def test_check_of_a_process_that_has_died_is_free_at_once_and_of_a_living_one_when_it_is_stuck(place: Any) -> None:
+    left, right = place.open(), place.open()
+    for store, name in ((left, "left"), (right, "right")):
+        store.beat(name, "host", "1")
+    left.set_transfer("cam-1", FILE, {"name": "x"}, 10, Wall(1.0))
+    assert left.claim_check("cam-1", FILE, LEFT).mine and left.has_check("cam-1", FILE, LEFT)
+    later(left, "UPDATE transfers SET verifying = verifying - 200")
+    refused = right.claim_check("cam-1", FILE, RIGHT)
+    assert not refused.mine and 200.0 <= refused.seconds < 300.0 and not right.has_check("cam-1", FILE, RIGHT)
+    later(left, "UPDATE executors SET beat = beat - 20 WHERE executor = 'left'")
+    assert not right.claim_check("cam-1", FILE, Claimant("right", 500.0)).mine, "it may be only slow"
+    assert right.claim_check("cam-1", FILE, RIGHT).mine and not left.has_check("cam-1", FILE, LEFT)
+    left.give_back_check("cam-1", FILE, LEFT)  # a dead one that wakes up gives back nothing of the other's
+    left.beat("left", "host", "1")
+    assert not left.claim_check("cam-1", FILE, LEFT).mine
+    right.leave("right")  # or was buried
+    assert left.claim_check("cam-1", FILE, LEFT).mine
+    assert left.claim_check("cam-1", FILE, LEFT).mine, "killed and started again, under its name"
+    later(left, "UPDATE transfers SET verifying = verifying - 301")
+    assert right.claim_check("cam-1", FILE, RIGHT).mine, "it lives, and is stuck"
+    right.give_back_check("cam-1", FILE, RIGHT)
+    assert left.claim_check("cam-1", FILE, LEFT).mine
+    left.close()
+    right.close()
+
+
+def test_claim_without_a_name_is_waited_for(place: Any) -> None:
+    """A process of the version before, beside one of this, until all are upgraded."""
+    store = place.open()
+    store.set_transfer("cam-1", FILE, {"name": "x"}, 10, Wall(1.0))
+    assert store.claim_check("cam-1", FILE, LEFT).mine
+    later(store, "UPDATE transfers SET verifier = ''")
+    assert not store.claim_check("cam-1", FILE, RIGHT).mine
+    later(store, "UPDATE transfers SET verifying = verifying - 301")
+    assert store.claim_check("cam-1", FILE, RIGHT).mine
+    store.end_transfer("cam-1", FILE, "stored", "", Wall(2.0))
+    ended = store.claim_check("cam-1", FILE, LEFT)
+    assert (ended.mine, ended.seconds) == (False, 0.0)
+    store.close()
+
+
+def test_of_several_that_find_a_dead_ones_check_one_takes_it(place: Any) -> None:
+    names = [f"ingester-{number}" for number in range(3)]
+    stores = [place.open() for _ in names]
+    for store, name in zip(stores, names, strict=True):
+        store.beat(name, "host", "1")
+    for number in range(12):
+        file_id = f"{number:064x}"
+        stores[0].set_transfer("cam-1", file_id, {"name": "x"}, 10, Wall(1.0))
+        assert stores[0].claim_check("cam-1", file_id, Claimant("the-dead", 15.0)).mine
+        start, taken = threading.Barrier(3), list[str]()
+
+        def take(
+            store: Store,
+            name: str,
+            file_id: str = file_id,
+            start: threading.Barrier = start,
+            taken: list[str] = taken,
+        ) -> None:
+            start.wait()
+            if store.claim_check("cam-1", file_id, Claimant(name, 15.0)).mine:
+                taken.append(name)
+
+        threads = [threading.Thread(target=take, args=each) for each in zip(stores, names, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(taken) == 1 and stores[0].has_check("cam-1", file_id, Claimant(taken[0], 15.0))
+    for store in stores:
+        store.close()
 
 
 def test_last_two_blobs_at_once_complete_their_bundle_once(place: Any, bundle_maker: Callable[..., Any]) -> None:
