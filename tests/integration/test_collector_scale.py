@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from integration import database_servers
@@ -62,6 +63,40 @@ def test_ingesters_share_a_transfer_and_one_of_them_may_be_killed(tmp_path: Path
         one.until("api/v1/bundles", lambda rows: bool(rows) and rows[0]["blobs_held"] == 2)
         for each in (one, two):
             each.kill()
+
+
+@pytest.mark.slow
+def test_file_that_a_killed_ingester_was_checking_is_stored_by_another(tmp_path: Path, broker: int) -> None:
+    """The kill falls between claim and commit. A living one's claim would last far longer than the deadline."""
+    database_servers.required()
+    with database_servers.postgresql() as cluster, database_servers.s3() as s3:
+        url = cluster.database()
+        more = (
+            f'[database]\nurl = "{url}"\n[ingest]\ngroup = "ingest"\n[workers]\nheartbeat = 0.5\ndead_after = 5.0\n'
+            f'[blobs]\nbucket = "{s3.bucket()}"\nendpoint = "{s3.endpoint}"\nregion = "us-east-1"\n'
+        )
+        one, two = (made(tmp_path / name, broker, more, s3.environment) for name in ("one", "two"))
+        one.start()
+        one.until("api/v1/health", lambda health: health["broker_connected"])
+        head, blobs = bundle("cam-1", "bundle-0001", 40_000)
+        board = Board(broker, head, blobs, "cam-1")
+
+        async def send() -> None:
+            with psycopg.connect(url, autocommit=True) as watching, psycopg.connect(url) as holding:
+                holding.execute("LOCK TABLE blobs IN EXCLUSIVE MODE")  # which "stored" must write
+                sending = asyncio.create_task(board.send())
+                while watching.execute("SELECT 1 FROM transfers WHERE verifying > 0").fetchone() is None:
+                    assert not sending.done(), sending
+                    await asyncio.sleep(0.05)
+                await asyncio.to_thread(one.kill)
+                holding.rollback()
+            await asyncio.to_thread(two.start)
+            assert await sending == Done("b")
+
+        asyncio.run(send())
+        (row,) = two.get("api/v1/bundles")
+        assert row["blobs_held"] == row["blobs"] == 2
+        two.kill()
 
 
 def bytes_received(process: Process) -> float:
