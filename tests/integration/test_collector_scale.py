@@ -93,10 +93,14 @@ def test_file_that_a_killed_ingester_was_checking_is_stored_by_another(tmp_path:
             await asyncio.to_thread(two.start)
             assert await sending == Done("b")
 
-        asyncio.run(send())
-        (row,) = two.get("api/v1/bundles")
-        assert row["blobs_held"] == row["blobs"] == 2
-        two.kill()
+        try:
+            asyncio.run(send())
+            (row,) = two.get("api/v1/bundles")
+            assert row["blobs_held"] == row["blobs"] == 2
+        finally:
+            for each in (one, two):
+                if each.process is not None:
+                    each.kill()
 
 
 def bytes_received(process: Process) -> float:
