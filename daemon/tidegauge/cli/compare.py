@@ -43,6 +43,8 @@ from tidegauge.compare.release import MOVED
 from tidegauge.compare.report import print_comparison, print_exact, render_exact, render_html
 from tidegauge.compare.report.html import page
 from tidegauge.compare.report.release import print_release, release_body, release_headline
+from tidegauge.compare.stored import stopped
+from tidegauge.compare.types import INPUT_FACTOR
 from tidegauge.errors import TidegaugeError
 
 #: Columns where the output is a file or a pipe: a layer's row stays one line.
@@ -252,6 +254,7 @@ def _run(options: Options) -> None:
         answers.append(_one(opened, previous, host, host_float, options, limits))
     answer = merge_frames(answers)
     if options.write_baseline is not None:
+        _healthy(answers)
         for each in answers:
             _learn(options.write_baseline, each, hashlib.sha256(model).hexdigest())
     _deliver_comparison(answer, options)
@@ -305,6 +308,16 @@ def _one(
 def _limits(options: Options) -> Baseline | None:
     path = options.baseline
     return baseline_from_json(path.read_bytes(), str(path)) if path is not None else None
+
+
+def _healthy(answers: Sequence[Comparison]) -> None:
+    """No limit may be learned from a run of which no layer was judged, or that was fed wrong on both sides."""
+    for answer in answers:
+        if stopped(answer) or any(finding.kind == INPUT_FACTOR for finding in answer.findings):
+            raise TidegaugeError(
+                f"{answer.subject.source} is no healthy run ({answer.sentence.removesuffix('.')})",
+                "learn the baseline from runs whose input is the recorded one and within the range of the calibration",
+            )
 
 
 def _learn(path: Path, answer: Comparison, model_sha256: str) -> None:

@@ -86,6 +86,8 @@ _PREPROCESSING: dict[CauseName, str] = {
     "layout": "give the tensor in the order of dims that the model's input has, or let TIDL convert it",
     "transpose_hw": "a picture has rows first: check where width and height are passed on",
     "flip": "turn or mirror the picture as it was in training, and only once",
+    "padding_value": "fill the bars of the letter-box with the value of the training, on the board and at compile time",
+    "other_input": "record the input in the same call that feeds it to the device, not the frame before or after",
     "shift": "put the bars of the letter-box, or the crop, where they were in training and at compile time",
 }
 

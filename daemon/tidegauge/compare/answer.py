@@ -23,7 +23,16 @@ from tidegauge.compare.ranges import calibration
 from tidegauge.compare.raw_types import LayerSums
 from tidegauge.compare.statistics import Encoding, measure, metrics, noise_floor
 from tidegauge.compare.stored import store
-from tidegauge.compare.types import Comparison, Coverage, Culprit, Finding, LayerResult, OutputResult, Unmatched
+from tidegauge.compare.types import (
+    INPUT_FACTOR,
+    Comparison,
+    Coverage,
+    Culprit,
+    Finding,
+    LayerResult,
+    OutputResult,
+    Unmatched,
+)
 from tidegauge.compare.whatif import Study
 
 Array = NDArray[Any]
@@ -54,12 +63,16 @@ def answer(
     named, recovered = (tuple(_estimated(work, culprit) for culprit in found) for found in (named, recovered))
     results = _output_results(work, outputs)
     notes = [Finding("names_renumbered", "warning", note) for note in matched.notes]
-    code: Literal[0, 1, 3] = 3 if coverage.share < min_coverage else (1 if named else 0)
+    findings = find_findings(source, work, named, results)
+    fed = [finding.sentence for finding in findings if finding.kind == INPUT_FACTOR]
+    code: Literal[0, 1, 3] = 3 if coverage.share < min_coverage else (1 if named or fed else 0)
     return Comparison(
         tool=__version__,
         subject=source.subject,
         exit_code=code,
-        sentence=_sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess), stopped),
+        sentence=" ".join(
+            [*fed, _sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess), stopped)]
+        ),
         coverage=coverage,
         layers=tuple(
             _layer(work, layer, i, verdicts[id(layer)], excess[id(layer)], threshold)
@@ -72,7 +85,7 @@ def answer(
         findings=(
             *source.findings,
             *notes,
-            *find_findings(source, work, named, results),
+            *findings,
             *calibration(work),
             *worth.findings,
         ),

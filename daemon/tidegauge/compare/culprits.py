@@ -21,7 +21,7 @@ from tidegauge.compare.effect import measure_effect, output_steps
 from tidegauge.compare.layers import STATED, Evaluation, Layer
 from tidegauge.compare.operators import find_operator
 from tidegauge.compare.pictures import draw
-from tidegauge.compare.preprocessing import find_preprocessing
+from tidegauge.compare.preprocessing import find_preprocessing, other_picture
 from tidegauge.compare.stale import Before, find_stale
 from tidegauge.compare.tolerance import predictable
 from tidegauge.compare.types import Culprit, Effect
@@ -229,6 +229,8 @@ def _suspect(
             found = named
     stops = named is not None and found is named and not past_input
     found = find_stale(work, layer, case, before, found)
+    if layer.match.how == "input" and found.name == "unknown" and (other := other_picture(case)) is not None:
+        found, stops = other, not past_input
     if layer.match.how != "input" and found.name != "stale_frame":
         found = find_operator(work, layer, case, found)
     return Suspect(layer, found, effect, case, excess, stops=stops and found.name != "stale_frame")
@@ -341,6 +343,8 @@ _WORDS = {
     "layout": "is laid out otherwise",
     "flip": "is mirrored",
     "shift": "is moved",
+    "padding_value": "has other bars",
+    "other_input": "is another picture",
     "stale_frame": "repeats an earlier frame",
     "first_frame": "is wrong in the first frame only",
     "wrong_operator": "computes another operator than the model's",

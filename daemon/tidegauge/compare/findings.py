@@ -12,7 +12,7 @@ from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.layers import Evaluation, Layer
 from tidegauge.compare.layout import PROMISED
 from tidegauge.compare.load import Source
-from tidegauge.compare.types import Culprit, Finding, OutputResult
+from tidegauge.compare.types import INPUT_FACTOR, Culprit, Finding, OutputResult
 
 #: Without a culprit, an output below this has lost accuracy bit by bit.
 POOR_SQNR_DB = 20.0
@@ -68,12 +68,15 @@ def _inputs(work: Evaluation) -> Iterator[Finding]:
         if span <= 0 or (not _clipped(layer) and given > span / 32):
             continue
         ratio = given / span
-        words = f"The input spans {low:.4g} to {high:.4g}, the calibration saw {seen_low:.4g} to {seen_high:.4g}"
+        kind, words = (
+            "input_range",
+            f"The input spans {low:.4g} to {high:.4g}, the calibration saw {seen_low:.4g} to {seen_high:.4g}",
+        )
         if 0.8 < ratio / 255 < 1.25:
-            words += ": ×255 is applied twice, or the division by 255 is missing"
+            kind, words = INPUT_FACTOR, words + ": ×255 is applied twice, or the division by 255 is missing"
         elif 0.8 < ratio * 255 < 1.25:
-            words += ": the division by 255 is applied twice"
-        yield Finding("input_range", "warning", words + ".", layer.tensor.name)
+            kind, words = INPUT_FACTOR, words + ": the division by 255 is applied twice"
+        yield Finding(kind, "warning", words + ".", layer.tensor.name)
 
 
 def _clipped(layer: Layer) -> bool:

@@ -100,10 +100,10 @@ def _same_compile(answers: Sequence[Comparison]) -> None:
 
 
 def _badness(answer: Comparison) -> tuple[int, float, float]:
-    """Culprits first, then the poorest output."""
+    """What names something wrong first, then the poorest output."""
     sqnr = [output.metrics.sqnr_db for output in answer.outputs if output.metrics.sqnr_db is not None]
     error = max((c.excess if c.excess is not None else math.inf for c in answer.culprits), default=0.0)
-    return len(answer.culprits) > 0, -min(sqnr, default=math.inf), error
+    return answer.exit_code == 1, -min(sqnr, default=math.inf), error
 
 
 def _frames_of(
@@ -187,7 +187,8 @@ def _share(sums: LayerSums, end: Literal["low", "high"]) -> float | None:
 
 
 def _culprits(answers: Sequence[Comparison], layers: Sequence[LayerResult], recovered: bool) -> tuple[Culprit, ...]:
-    """Every layer that a frame names, from the frame where it is worst; those of most frames first."""
+    """Every layer that a frame names, from the frame where it is worst; a wrong input first, then those of most
+    frames."""
     best: dict[str, Culprit] = {}
     times: dict[str, int] = {}
     for answer in answers:
@@ -197,7 +198,8 @@ def _culprits(answers: Sequence[Comparison], layers: Sequence[LayerResult], reco
             if name not in best or _weight(culprit) > _weight(best[name]):
                 best[name] = culprit
     index = {layer.name or layer.file: layer.index for layer in layers}
-    order = sorted(best, key=lambda name: (-times[name], -_weight(best[name])))
+    inputs = {layer.name or layer.file for layer in layers if layer.matched == "input"}
+    order = sorted(best, key=lambda name: (name not in inputs, -times[name], -_weight(best[name])))
     return tuple(
         msgspec.structs.replace(
             best[name],

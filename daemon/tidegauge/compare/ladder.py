@@ -10,7 +10,6 @@ import msgspec
 
 from tidegauge.compare.baseline import Baseline
 from tidegauge.compare.compiled import locate_tempdir, read_tempdir
-from tidegauge.compare.culprits import STOPPED
 from tidegauge.compare.exact import TraceFile, compare_exact
 from tidegauge.compare.exact_load import trace_files
 from tidegauge.compare.exact_types import ExactComparison
@@ -18,8 +17,9 @@ from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
 from tidegauge.compare.load import Source
 from tidegauge.compare.run import Progress, compare
 from tidegauge.compare.rungs import FLOAT_SQNR_DB, Rungs, Seen, decide
+from tidegauge.compare.stored import stopped
 from tidegauge.compare.traces import Reader, device_tensors
-from tidegauge.compare.types import Comparison, Culprit, Finding
+from tidegauge.compare.types import INPUT_FACTOR, Comparison, Culprit, Finding
 from tidegauge.errors import TidegaugeError
 from tidegauge.tidl import trace_names
 
@@ -102,7 +102,7 @@ def _seen(answer: Comparison | None, floats: bool = False) -> Seen | None:
     if answer is None:
         return None
     inputs = {layer.index for layer in answer.layers if layer.matched == "input"}
-    wrong = [f.sentence for f in answer.findings if f.kind == "input_range"]
+    wrong = [f.sentence for f in answer.findings if f.kind in ("input_range", INPUT_FACTOR)]
     wrong += [c.sentence for c in answer.culprits if c.index in inputs]
     return Seen(
         source=answer.subject.source,
@@ -112,7 +112,7 @@ def _seen(answer: Comparison | None, floats: bool = False) -> Seen | None:
         input_wrong=wrong[0] if wrong else "",
         input_seen=any(answer.layers[i].cumulative is not None for i in inputs),
         enough=answer.coverage.share >= answer.coverage.minimum,
-        stopped=any(layer.reason == STOPPED for layer in answer.layers),
+        stopped=stopped(answer),
         diffuse=any(f.kind == "accumulated_error" for f in answer.findings),
         outputs={output.name: output.metrics.sqnr_db for output in answer.outputs},
         exact=tuple(

@@ -38,6 +38,8 @@ _SAME = 0.02
 _FEW_CHANNELS = 4
 #: A picture that was moved must still show this share of itself.
 _OVERLAP = 0.4
+#: Two pictures may have some likeness, in light and in what they show; from here on they are taken for one.
+_ALIKE = 0.6
 #: Fewer values than this within the code range fit no line.
 _LEAST = 16
 
@@ -102,6 +104,7 @@ def _orders(case: Evidence, recorded: Float) -> Iterator[_Order]:
         yield _Order("flip", "the picture is turned by 180 degrees", np.ascontiguousarray(recorded[:, ::-1, ::-1]))
         yield from _moved(case, recorded)
         yield from _boxed(case, recorded)
+        yield from _barred(case, recorded)
 
 
 def _channel_orders(case: Evidence, recorded: Float) -> Iterator[_Order]:
@@ -183,6 +186,21 @@ def _boxed(case: Evidence, recorded: Float) -> Iterator[_Order]:
     yield _Order("shift", text, values)
 
 
+def _barred(case: Evidence, recorded: Float) -> Iterator[_Order]:
+    """The picture where it was recorded, with another value in the bars around it."""
+    step = case.encoding.step if case.encoding.integer else 0.0
+    own = _content(recorded, step)
+    if own is None or own == ((0, recorded.shape[1]), (0, recorded.shape[2])):
+        return
+    bars = np.ones(recorded.shape[1:], bool)
+    bars[slice(*own[0]), slice(*own[1])] = False
+    held, meant = (np.median(values[:, bars], axis=1) for values in (case.device, recorded))
+    values = recorded.copy()
+    values[:, bars] = held[:, None]
+    text = f"the bars of the letter-box hold {_list(held)} where {_list(meant)} was recorded"
+    yield _Order("padding_value", text, values)
+
+
 def _content(values: Float, step: float) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """First and last (excluded) row and column of what lies between bars of one value a channel; None for bars only."""
     if not np.isfinite(values).all():
@@ -211,6 +229,24 @@ def _lines_to(new: int, old: int) -> Float:
     centres = (np.arange(new) + 0.5) * scale - 0.5
     weights = np.maximum(0.0, 1.0 - np.abs(np.arange(old)[None, :] - centres[:, None]) / reach)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
+
+
+# --- or another picture ------------------------------------------------------------------------------------------
+
+
+def other_picture(case: Evidence) -> Cause | None:
+    """That the device holds another picture: nowhere more like the recorded one than two pictures are to each other.
+
+    None where it is: then only a part of the input differs, or all of it a little.
+    """
+    device, own = (values.reshape(-1).astype(np.float64) for values in (case.device, case.local))
+    if not (np.isfinite(device).all() and np.isfinite(own).all()) or np.ptp(device) == 0 or np.ptp(own) == 0:
+        return None
+    alike = float(np.corrcoef(device, own)[0, 1])
+    if abs(alike) >= _ALIKE or case.device.size < _LEAST:
+        return None
+    text = f"another picture was fed than the recorded one (their values correlate by {alike:.2f})"
+    return Cause("other_input", None, text, alike)
 
 
 # --- with which scale ----------------------------------------------------------------------------------------------

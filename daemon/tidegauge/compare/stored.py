@@ -11,7 +11,7 @@ import numpy as np
 from tidegauge.compare.culprits import STOPPED
 from tidegauge.compare.raw_types import LayerSums, RawSums
 from tidegauge.compare.statistics import Encoding, Sums, metrics, noise_floor
-from tidegauge.compare.types import Comparison, Coverage, Culprit, LayerResult, Metrics
+from tidegauge.compare.types import INPUT_FACTOR, Comparison, Coverage, Culprit, LayerResult, Metrics
 from tidegauge.errors import TidegaugeError
 
 #: What a stored answer can't tell of a layer that only the new threshold calls wrong.
@@ -145,7 +145,7 @@ def rejudge(answer: Comparison, *, threshold: float | None = None, min_coverage:
     recovered = {culprit.index for culprit in answer.recovered}
     named = _ranked([c for c in kept if c.index not in recovered] + fresh)
     harmless = _ranked([c for c in kept if c.index in recovered])
-    if not named and any(layer.reason == STOPPED for layer in answer.layers):
+    if not named and stopped(answer):
         raise TidegaugeError(
             "the stored answer ends at another input than the recorded one, so no layer behind it was judged",
             "compare the traces again with --past-input",
@@ -160,7 +160,7 @@ def rejudge(answer: Comparison, *, threshold: float | None = None, min_coverage:
         recovered=harmless,
         layers=_relayer(answer, {c.index for c in named}, {c.index for c in harmless}),
         cure=answer.cure if {c.index for c in named} == {c.index for c in answer.culprits} else None,
-        sentence=_sentence(coverage, named, threshold),
+        sentence=" ".join([*_fed(answer), _sentence(coverage, named, threshold)]),
     )
 
 
@@ -181,9 +181,18 @@ def _wrong(answer: Comparison) -> bool:
 
 
 def _elsewhere(answer: Comparison) -> bool:
-    """Whether another rung, or the comparison bit by bit, says that something is wrong."""
+    """Whether the input's range, another rung, or the comparison bit by bit says that something is wrong."""
     exact = answer.exact is not None and answer.exact.exit_code == 1
-    return exact or (answer.rungs is not None and bool(answer.rungs.enters))
+    return exact or bool(_fed(answer)) or (answer.rungs is not None and bool(answer.rungs.enters))
+
+
+def stopped(answer: Comparison) -> bool:
+    """Whether another input than the recorded one ended the analysis, so that no layer was judged."""
+    return any(layer.reason == STOPPED for layer in answer.layers)
+
+
+def _fed(answer: Comparison) -> list[str]:
+    return [finding.sentence for finding in answer.findings if finding.kind == INPUT_FACTOR]
 
 
 def _culprit(layer: LayerResult) -> Culprit:

@@ -19,6 +19,10 @@ SCHEMA = 1
 #: Worse wins: input unusable (2, raised as an error) > coverage too low > culprit named > fine.
 EXIT_FINE, EXIT_CULPRIT, EXIT_UNUSABLE, EXIT_COVERAGE = 0, 1, 2, 3
 
+#: The kind of the finding that the recorded input itself is off by a factor from what the calibration saw. It is a
+#: verdict like a culprit's: both sides were fed wrong, so no layer shows it.
+INPUT_FACTOR = "input_factor"
+
 Status = Literal[
     "ok",
     "missing",
@@ -59,6 +63,8 @@ CauseName = Literal[
     "layout",
     "flip",
     "shift",
+    "padding_value",
+    "other_input",
     "stale_frame",
     "first_frame",
     "transpose_hw",

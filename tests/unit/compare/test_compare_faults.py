@@ -109,7 +109,7 @@ def test_an_input_multiplied_by_255_twice_blames_the_input(tmp_path: Path) -> No
     board = build(tmp_path, "enhancer")
     answer = board.compare(value=picture(board.shape, 3) * 255)
     assert answer.culprits[0].layer == "input_netFormat" and answer.culprits[0].cause == "saturation_high"
-    finding = next(f for f in answer.findings if f.kind == "input_range")
+    finding = next(f for f in answer.findings if f.kind == "input_factor")
     assert "255" in finding.sentence
     assert "pre-processing" in answer.culprits[0].advice[0].why
 

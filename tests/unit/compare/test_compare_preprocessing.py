@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
+from tidegauge.cli.compare import command
 from tidegauge.compare import open_source
 from tidegauge.compare.ladder import compare_rungs
 from tidegauge.compare.preprocessing import find_preprocessing
@@ -17,7 +20,7 @@ from tidegauge.compare.residual import Cause, evidence
 from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.stored import rejudge
 from tidegauge.errors import TidegaugeError
-from tidegauge.virtualboard.faults import Fault
+from tidegauge.virtualboard.faults import Fault, Kind
 from unit.compare.lab import Board, build, picture
 
 Array = NDArray[Any]
@@ -47,6 +50,13 @@ def boxed(x: Array, height: int, width: int, top: int, left: int, bar: float) ->
     return canvas
 
 
+def black_bars(x: Array) -> Array:
+    """The recorded picture of `CASES` has a grey frame; here it is black."""
+    framed = x.copy()
+    framed[:, :, :6] = framed[:, :, 42:] = framed[..., :8] = framed[..., 56:] = 0.0
+    return framed
+
+
 def as_nhwc(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
 
@@ -74,6 +84,7 @@ CASES: dict[str, tuple[Callable[[Array], Array], Encoding, str, str]] = {
         "shift",
         "rows 18 to 48 and columns 0 to",
     ),
+    "letter-box, black bars": (black_bars, UNSIGNED, "padding_value", "hold 0 where 0.447 was recorded"),
     "letter-box": (lower, UNSIGNED, "shift", "6 rows down"),
 }
 
@@ -90,6 +101,8 @@ def cause_of(recorded: Array, fed: Array, encoding: Encoding) -> Cause | None:
 def test_what_the_pre_processing_did_is_named(case: str, seed: int) -> None:
     change, encoding, name, words = CASES[case]
     recorded = picture(SHAPE, seed)
+    if change is black_bars:
+        recorded = boxed(recorded, 36, 48, 6, 8, 114 / 255)
     cause = cause_of(recorded, change(recorded), encoding)
     assert cause is not None and cause.name == name, cause
     assert words in cause.detail and cause.explained is not None and cause.explained > 0.9
@@ -132,6 +145,37 @@ def test_the_verdict_is_on_the_pre_processing_and_accuses_no_layer(board: Board,
     assert [c.layer for c in answer.culprits] == ["input_netFormat"]
     assert answer.culprits[0].cause == CASES[case][2]
     assert not any(item.option.startswith("deny_list") for item in answer.culprits[0].advice)
+
+
+@pytest.mark.parametrize("seed", [50, 51, 52])
+def test_another_picture_stops_the_analysis_too(board: Board, seed: int) -> None:
+    folder = board.trace([Fault("enhanced_original", "gain", 3.0)], picture(board.shape, seed))
+    np.save(folder / "input.npy", picture(board.shape, 3))
+    answer = board.compare_folder(folder)
+    assert [(c.layer, c.cause) for c in answer.culprits] == [
+        ("input_netFormat", "other_input")
+    ] and answer.exit_code == 1
+    assert "another picture was fed than the recorded one" in answer.sentence
+    assert {layer.verdict for layer in answer.layers if layer.name != "input_netFormat"} == {"undecided"}
+    assert "record the input in the same call" in answer.culprits[0].advice[1].why
+    answer = board.compare_folder(folder, past_input=True)
+    assert [c.layer for c in answer.culprits] == ["input_netFormat", "enhanced_original"]
+
+
+@pytest.mark.parametrize("kind", ["band", "tiny", "shear", "boundary_column", "rounding", "one_channel"])
+def test_an_input_that_is_wrong_in_a_part_stops_nothing(board: Board, kind: Kind) -> None:
+    answer = board.compare([Fault("input_netFormat", kind), Fault("enhanced_original", "gain", 3.0)])
+    assert {c.layer for c in answer.culprits} >= {"enhanced_original"}
+    assert "other_input" not in {c.cause for c in answer.culprits}
+
+
+def test_no_baseline_is_learned_from_a_run_of_another_input(board: Board, tmp_path: Path) -> None:
+    folder = board.trace(value=picture(board.shape, 50))
+    np.save(folder / "input.npy", picture(board.shape, 3))
+    line = [str(folder), "--model", str(board.model), "--tempdir", str(board.artifacts)]
+    ran = CliRunner().invoke(command, [*line, "--write-baseline", str(tmp_path / "baseline.json")])
+    assert isinstance(ran.exception, TidegaugeError) and "is no healthy run" in str(ran.exception)
+    assert not (tmp_path / "baseline.json").exists()
 
 
 def test_a_wrong_input_stops_the_analysis_unless_it_shall_go_on(board: Board) -> None:

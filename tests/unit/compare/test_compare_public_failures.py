@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from tidegauge.compare import Comparison, compare, compare_folders, merge_frames
+from tidegauge.compare import Comparison, compare, compare_folders, merge_frames, rejudge
 from tidegauge.virtualboard.compiler import compile_model
 from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.network import load_artifacts
@@ -107,12 +107,17 @@ def fed(board: Board, value: Array) -> Comparison:
 
 def test_black_output_since_255_is_applied_twice(curves: Board) -> None:
     """https://e2e.ti.com: AM62A, Zero-DCE: output black. The calibration saw 0…1, the device is fed 0…255."""
-    assert "×255 is applied twice" in finding(fed(curves, picture(curves.shape, 3) * 255), "input_range")
+    answer = fed(curves, picture(curves.shape, 3) * 255)
+    assert "×255 is applied twice" in finding(answer, "input_factor") and answer.exit_code == 1
 
 
 def test_double_normalisation(curves: Board) -> None:
-    """https://github.com/PINTO0309/onnx2tf/issues/610: divided by 255 twice."""
-    assert "the division by 255 is applied twice" in finding(fed(curves, picture(curves.shape, 3) / 255), "input_range")
+    """https://github.com/PINTO0309/onnx2tf/issues/610: divided by 255 twice, and so on both sides: no layer shows it."""
+    answer = fed(curves, picture(curves.shape, 3) / 255)
+    assert "the division by 255 is applied twice" in finding(answer, "input_factor")
+    assert answer.exit_code == 1 and "the division by 255 is applied twice" in answer.sentence
+    again = rejudge(answer, threshold=50.0)
+    assert again.exit_code == 1 and "the division by 255 is applied twice" in again.sentence
 
 
 def test_the_preprocessor_saturates_everything(curves: Board) -> None:
