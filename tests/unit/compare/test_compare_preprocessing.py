@@ -152,9 +152,8 @@ def test_another_picture_stops_the_analysis_too(board: Board, seed: int) -> None
     folder = board.trace([Fault("enhanced_original", "gain", 3.0)], picture(board.shape, seed))
     np.save(folder / "input.npy", picture(board.shape, 3))
     answer = board.compare_folder(folder)
-    assert [(c.layer, c.cause) for c in answer.culprits] == [
-        ("input_netFormat", "other_input")
-    ] and answer.exit_code == 1
+    assert [(c.layer, c.cause) for c in answer.culprits] == [("input_netFormat", "other_input")]
+    assert answer.exit_code == 1
     assert "another picture was fed than the recorded one" in answer.sentence
     assert {layer.verdict for layer in answer.layers if layer.name != "input_netFormat"} == {"undecided"}
     assert "record the input in the same call" in answer.culprits[0].advice[1].why

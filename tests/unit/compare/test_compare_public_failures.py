@@ -112,7 +112,7 @@ def test_black_output_since_255_is_applied_twice(curves: Board) -> None:
 
 
 def test_double_normalisation(curves: Board) -> None:
-    """https://github.com/PINTO0309/onnx2tf/issues/610: divided by 255 twice, and so on both sides: no layer shows it."""
+    """https://github.com/PINTO0309/onnx2tf/issues/610: divided by 255 twice, on both sides: no layer shows it."""
     answer = fed(curves, picture(curves.shape, 3) / 255)
     assert "the division by 255 is applied twice" in finding(answer, "input_factor")
     assert answer.exit_code == 1 and "the division by 255 is applied twice" in answer.sentence
