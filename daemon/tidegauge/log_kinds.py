@@ -234,6 +234,7 @@ BUNDLE_SET_ASIDE = Kind(
     "A bundle can't be read",
     "It was set aside, and the collector learns that it is lost.",
     "Look at the disk.",
+    ("bundle",),
 )
 BUNDLE_STORED = Kind(
     "bundle_stored", "A bundle is stored at the collector", "The board has deleted its copy.", _NOTHING, ("bundle",)
@@ -245,7 +246,7 @@ BUNDLE_REFUSED = Kind(
     "The sentence names the reason: its policy, its disk, or a damaged file.",
     ("bundle", "reason"),
 )
-LINK_UP = Kind("link_up", "The link to the broker is up", "Alarms and bundles go out.", _NOTHING, ("broker",))
+LINK_UP = Kind("link_up", "The link to the broker is up", "Alarms and bundles go out.", _NOTHING)
 LINK_DOWN = Kind(
     "link_down",
     "No link to the broker",
@@ -361,6 +362,9 @@ def worker_ended(fault: str) -> Kind:
     """The kind of a worker's end. `fault`: the word of a `LogCause`, empty where no line named one."""
     return FAULTS[fault] if fault else WORKER_ENDED
 
+
+#: By `metrics.CAPTURE_RESULTS`.
+CAPTURES = {"captured": CAPTURE_TAKEN, "refused": CAPTURE_REFUSED, "failed": CAPTURE_FAILED}
 
 #: All, in the order of this file.
 KINDS: tuple[Kind, ...] = (*(each for each in list(globals().values()) if isinstance(each, Kind)), *FAULTS.values())

@@ -111,7 +111,7 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
 SHADOW_BUCKETS = (0.1, 1)
 LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.5)
 NMSE_BUCKETS = (1e-4, 1e-2)
-LAG_BUCKETS = (0.005, 0.1, 0.5)
+LAG_BUCKETS = (0.1, 0.5)
 
 
 class AgentMetrics:
@@ -174,6 +174,7 @@ class AgentMetrics:
         self.artifacts_refused = self._gauge(
             "artifacts_refused", "1 while model or artifacts on the disk are others than those that run."
         )
+        self.log_lost = self._counter("log_lines_lost_total", "Lines of the log that the journal did not take.")
         self.loop_lag = self._histogram(
             "event_loop_lag_seconds", "How late a one-second tick of the agent's event loop came.", LAG_BUCKETS
         )

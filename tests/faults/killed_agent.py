@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tidegauge.agent.app import Agent, log_to_stderr
+from tidegauge.agent.app import Agent, begin_log
 from tidegauge.agent.config import load
 from tidegauge.agent.events import CaptureStep
 from tidegauge.bundles.writer import BundleWriter
@@ -47,5 +47,5 @@ async def run(config: Path, step: str) -> None:
 
 
 if __name__ == "__main__":
-    log_to_stderr()
+    begin_log()
     asyncio.run(run(Path(sys.argv[1]), sys.argv[2]))

@@ -15,6 +15,7 @@ from tidegauge.agent.state import Candidate, StateStore
 from tidegauge.clocks import monotonic, stamp
 from tidegauge.detectors.acceptance import Rejected, worse_than
 from tidegauge.detectors.alarm import Alarm
+from tidegauge.log_kinds import ACCEPTED
 from tidegauge.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,11 @@ class Accepting:
         self._golden.forget_others()
         tested = ", ".join(frozen.contexts) or "none yet"
         log.info(
-            "accepted: mean loss %.4f, limit m0 %.4f; light contexts tested: %s", accepted.mean, accepted.m0, tested
+            "accepted: mean loss %.4f, limit m0 %.4f; light contexts tested: %s",
+            accepted.mean,
+            accepted.m0,
+            tested,
+            extra=ACCEPTED.of(mean_loss=accepted.mean, limit=accepted.m0),
         )
         return None if state.previous is None else worse_than(state.previous, accepted, state.change or "the change")
 

@@ -15,6 +15,7 @@ from tidegauge.agent.state import Latched, StateStore
 from tidegauge.attribution import TERMS
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import wall
+from tidegauge.log_kinds import ALARM_CLEARED, ALARM_RAISED
 from tidegauge.metrics import CAUSES, AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ class AlarmBook:
         self._store.update(alarms=(*self.alarms, *latched))
         self._metrics.alarms.labels(self._metrics.model, cause.verdict).inc(len(latched))
         self.show()
-        log.warning("alarm (%s), verdict %s: %s", cause.severity, cause.verdict, cause.message)
+        said = ALARM_RAISED.of(alarm=alarm_id, detector=cause.detector, verdict=cause.verdict, severity=cause.severity)
+        log.warning("alarm (%s), verdict %s: %s", cause.severity, cause.verdict, cause.message, extra=said)
         self._bus.emit(AlarmRaised(alarm_id, cause, evidence, capture))
         return alarm_id
 
@@ -90,6 +92,9 @@ class AlarmBook:
             return
         self._store.update(alarms=tuple(alarm for alarm in self.alarms if alarm not in alarms))
         self.show()
+        for each in alarms:
+            said = ALARM_CLEARED.of(alarm=each.id, detector=each.detector, verdict=each.verdict)
+            log.info("alarm %s has ended: %s", each.detector, why, extra=said)
         self._bus.emit(AlarmCleared(alarms, why))
 
 

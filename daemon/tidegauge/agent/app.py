@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegauge import __version__, board
+from tidegauge import __version__, board, log_output
 from tidegauge.agent import memory, orphans
 from tidegauge.agent.accepting import Accepting
 from tidegauge.agent.alarms import AlarmBook
@@ -55,6 +55,7 @@ from tidegauge.agent.watching import Watching
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
 from tidegauge.link.uplink import Uplink
+from tidegauge.log_kinds import AGENT_STARTED, AGENT_STOPPING, STATE_UNWRITABLE
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 from tidegauge.spool.store import Spool
@@ -99,7 +100,11 @@ class Agent:
         loaded.state.mkdir(parents=True, exist_ok=True)
         own = own_files(loaded.state)
         if own != loaded.state:
-            log.error("the disk of %s is read-only: nothing new outlives this run of the agent", loaded.state)
+            log.error(
+                "the disk of %s is read-only: nothing new outlives this run of the agent",
+                loaded.state,
+                extra=STATE_UNWRITABLE.of(folder=str(loaded.state)),
+            )
         self._logs, self._work = own / "logs", own / "work"
         self._logs.mkdir(parents=True, exist_ok=True)
         self._lock = lock(loaded.state)
@@ -292,7 +297,7 @@ class Agent:
         ready = Ready(board.own_pid(), self.server.url, self._results_socket)
         where = self._loaded.state / "agent.json"
         self.store.disk.attempt("where the metrics are", lambda: write_durably(where, msgspec.json.encode(ready)))
-        log.info("metrics on %s", self.server.url)
+        log.info("metrics on %s", self.server.url, extra=AGENT_STARTED.of(version=__version__, metrics=self.server.url))
 
     async def run(self, stop: asyncio.Event) -> None:
         self._start()
@@ -312,7 +317,7 @@ class Agent:
                 )
                 tasks = [group.create_task(part) for part in parts]
                 await stop.wait()
-                log.info("stopping")
+                log.info("stopping", extra=AGENT_STOPPING.of())
                 self.notifier.stopping()
                 for task in tasks:
                     task.cancel()
@@ -359,9 +364,9 @@ def _first(group: BaseExceptionGroup[TidegaugeError]) -> TidegaugeError:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def log_to_stderr() -> None:
-    """Log lines to stderr: time, level, part, sentence. (journald adds its own time; the line's is harmless.)"""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
+def begin_log() -> log_output.Output:
+    """Log lines to the journal where that is behind stderr, else there: time, level, part, sentence."""
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+    output = log_output.begin("tidegauge-agent", text)
     logging.getLogger("mqtt").setLevel(logging.ERROR)  # the client library's own words; ours say the same better
+    return output

@@ -15,6 +15,7 @@ from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import Monotonic, monotonic
+from tidegauge.log_kinds import CAMERA_UP, WORKER_ENDED
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
@@ -84,7 +85,7 @@ class CameraService:
             except WorkerEnded as error:
                 if not self._camera.live:  # a network camera may come back; a file doesn't change by itself
                     error.refuse_start(self.generation, INCURABLE)
-                log.warning("camera: %s", error)
+                log.warning("camera: %s", error, extra=WORKER_ENDED.of(worker="camera", reason=error.kind))
                 self.problem = str(error)
                 self._metrics.camera_problem.labels("down").set(1)
                 self._metrics.worker_restarts.labels("camera", error.kind).inc()
@@ -102,7 +103,8 @@ class CameraService:
         if not isinstance(ready, CameraReady) or fd is None:
             raise WorkerEnded("failed", "the camera worker answered out of turn")
         backoff.started(monotonic())
-        log.info("camera: %s, %d×%d", ready.description, ready.width, ready.height)
+        said = CAMERA_UP.of(generation=self.generation)
+        log.info("camera: %s, %d×%d", ready.description, ready.width, ready.height, extra=said)
         self._metrics.camera_problem.labels("down").set(0)
         self.description, self.problem = ready.description, ""
         ring = Ring(ready.ring, fd)

@@ -40,6 +40,7 @@ from tidegauge.agent.traces import TraceCollector, stale_traces
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import Monotonic, monotonic, wall
 from tidegauge.errors import TidegaugeError
+from tidegauge.log_kinds import CAPTURE_CUT_OFF, CAPTURES, TRACES_LEFT
 from tidegauge.metrics import CAPTURE_RESULTS, AgentMetrics, Refusal
 from tidegauge.pipeline.messages import SessionOpened, StartTrace, TraceDone, TraceEvent
 from tidegauge.profile import Profile
@@ -125,7 +126,10 @@ class CaptureService:
         left = stale_traces(folder) if folder.is_dir() else []
         for path in left:
             path.unlink(missing_ok=True)
-        log.warning("capture %s was cut off by the end of the agent: %d traces removed", interrupted, len(left))
+        said = CAPTURE_CUT_OFF.of(bundle=interrupted)
+        log.warning(
+            "capture %s was cut off by the end of the agent: %d traces removed", interrupted, len(left), extra=said
+        )
         self._store.update(capturing="")
 
     async def run(self) -> None:
@@ -137,7 +141,8 @@ class CaptureService:
                 if self._pipeline.held:
                     self._pipeline.resume()
             level = logging.INFO if ended.result == "captured" else logging.WARNING
-            log.log(level, "capture %s: %s", ended.result, ended.sentence)
+            said = CAPTURES[ended.result].of(bundle=alarm.id, detector=alarm.cause.detector)
+            log.log(level, "capture %s: %s", ended.result, ended.sentence, extra=said)
             self.results[ended.result] += 1
             self.last = f"{ended.result}: {ended.sentence}"
             self._metrics.captures.labels(ended.result).inc()
@@ -342,7 +347,9 @@ class CaptureService:
             leaked = stale_traces(Path(self._config.trace_folder))
             if not leaked:
                 return digest
-            log.warning("the pipeline still dumps traces after a capture (%d files)", len(leaked))
+            log.warning(
+                "the pipeline still dumps traces after a capture (%d files)", len(leaked), extra=TRACES_LEFT.of()
+            )
             for path in leaked:
                 path.unlink(missing_ok=True)
             if attempt == 0 and not self._pipeline.held:

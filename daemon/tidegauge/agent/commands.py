@@ -35,6 +35,7 @@ from tidegauge.clocks import Stamp, monotonic, stamp, wall
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder
 from tidegauge.link.uplink import Uplink
+from tidegauge.log_kinds import COMMAND_DONE, COMMAND_REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,8 @@ class Operator:
 
     def note(self, who: str, command: str, done: bool, outcome: str) -> None:
         """For the record: the audit log, and a line in the log."""
-        log.log(logging.INFO if done else logging.WARNING, "%s asked for %s: %s", who, command, outcome)
+        said = COMMAND_DONE.of(command=command) if done else COMMAND_REFUSED.of(command=command)
+        log.log(logging.INFO if done else logging.WARNING, "%s asked for %s: %s", who, command, outcome, extra=said)
         try:
             self._audit.add(who, command, done, outcome)
         except OSError as error:  # a full disk must not forbid what may cure it

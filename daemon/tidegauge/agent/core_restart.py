@@ -16,6 +16,7 @@ from tidegauge.agent.config import SupervisionConfig
 from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.state import StateStore
 from tidegauge.clocks import wall
+from tidegauge.log_kinds import CORE_NOT_RESTARTED, CORE_RESTARTED
 from tidegauge.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -53,11 +54,13 @@ class CoreRestart:
         try:
             await self._restart(reason)
         except NotRestarted as error:
-            log.warning("the C7x was not restarted: %s", error)
+            log.warning("the C7x was not restarted: %s", error, extra=CORE_NOT_RESTARTED.of(reason=error.result))
             self._metrics.core_restarts.labels(error.result).inc()
             return str(error)
         self._metrics.core_restarts.labels("restarted").inc()
-        log.warning("the C7x was restarted through remoteproc, after: %s", reason)
+        log.warning(
+            "the C7x was restarted through remoteproc, after: %s", reason, extra=CORE_RESTARTED.of(reason=reason)
+        )
         return ""
 
     async def _restart(self, reason: str) -> None:

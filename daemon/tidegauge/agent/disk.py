@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegauge.log_kinds import STATE_UNWRITABLE, STATE_WRITABLE
+
 log = logging.getLogger(__name__)
 
 
@@ -31,10 +33,12 @@ class Disk:
                     "%s: %s won't outlive a restart. Tried again; make room, or mount it writable",
                     problem,
                     what,
+                    extra=STATE_UNWRITABLE.of(folder=str(self.folder)),
                 )
             self.problem = problem
             return False
         if self.problem:
-            log.warning("%s can be written again", self.folder)
+            said = STATE_WRITABLE.of(folder=str(self.folder))
+            log.warning("%s can be written again", self.folder, extra=said)
             self.problem = ""
         return True

@@ -16,6 +16,7 @@ from tidegauge.agent.limits import Taken, forget_old
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import WorkerEnded
 from tidegauge.clocks import Stamp, stamp, wall
+from tidegauge.log_kinds import worker_ended
 from tidegauge.metrics import END_CAUSES, OTHER, AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,12 @@ class Endings:
         if words.cause:
             self._metrics.log_causes.labels(words.cause if words.cause in END_CAUSES else OTHER).inc()
         self._kept.append(Ending(stamp(), error.kind, words.cause, sentence))
-        return WorkerEnded(error.kind, sentence, error.failure)
+        return WorkerEnded(error.kind, sentence, error.failure, words.cause)
 
     def of_pipeline(self, error: WorkerEnded) -> int:
         """A pipeline worker has ended: say so. Returns how many were replaced in 24 hours, this one included."""
         model = self._metrics.model
-        log.warning("pipeline: %s", error)
+        log.warning("pipeline: %s", error, extra=worker_ended(error.fault).of(worker="pipeline", reason=error.kind))
         self._metrics.inference_errors.labels(model).inc()
         self._metrics.restarts.labels(model, error.kind).inc()
         restarts = (*forget_old(self._store.state.restarts, wall()), Taken(wall(), error.kind))

@@ -31,6 +31,7 @@ from tidegauge.detectors.defaults import STRIKES
 from tidegauge.detectors.known_answer import KnownAnswer
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder, write_durably
+from tidegauge.log_kinds import GOLDEN_STOPPED
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +158,9 @@ class GoldenService:
                 replay = await self._replay()
         except (PipelineUnavailable, ShadowUnavailable, TimeoutError) as error:
             problem = str(error) or "the golden run took too long"
-            log.warning("known-answer test after %d tensors: %s", checked, problem)
+            log.warning(
+                "known-answer test after %d tensors: %s", checked, problem, extra=GOLDEN_STOPPED.of(checked=checked)
+            )
         return GoldenRoundEnded(
             started, checked, tuple(wrong["device"]), tuple(wrong["reference"]), tuple(alarms), problem, replay
         )

@@ -42,6 +42,7 @@ from tidegauge.detectors.acceptance import Rejected
 from tidegauge.detectors.alarm import Alarm
 from tidegauge.detectors.distance import Distance
 from tidegauge.errors import TidegaugeError
+from tidegauge.log_kinds import REFERENCE_VOID
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
 
@@ -122,7 +123,8 @@ class Monitor:
 
     def _void(self, changed: str) -> None:
         """What was accepted belongs to something that no longer runs: a new acceptance, to be compared with it."""
-        log.warning("%s changed: the accepted reference is void, a new acceptance starts", changed)
+        said = REFERENCE_VOID.of(changed=changed)
+        log.warning("%s changed: the accepted reference is void, a new acceptance starts", changed, extra=said)
         state = self._store.state
         self._alarms.clear(f"{changed} changed")
         self._store.update(previous=state.accepted or state.previous, change=changed, latency=None, traces=None)

@@ -14,6 +14,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegauge.log_kinds import WORKER_LEFT, WORKER_STUCK
+
 log = logging.getLogger(__name__)
 
 SUFFIX = ".pid"
@@ -63,7 +65,9 @@ async def end_all(folder: Path, on_stuck: Callable[[str], None]) -> int:
     """
     orphans = live(folder)
     for _, pid in orphans:
-        log.warning("a worker of an earlier agent still runs, pid %d: ending it", pid)
+        log.warning(
+            "a worker of an earlier agent still runs, pid %d: ending it", pid, extra=WORKER_LEFT.of(worker_pid=pid)
+        )
     for number in (signal.SIGTERM, signal.SIGKILL):
         for _, pid in live(folder):
             with contextlib.suppress(ProcessLookupError):  # it ended in this very moment
@@ -77,7 +81,7 @@ async def end_all(folder: Path, on_stuck: Callable[[str], None]) -> int:
             f"a worker of an earlier agent, pid {left[0][1]}, does not end on SIGKILL: it hangs in a driver (state D);"
             " no new one is started beside it; reboot the board"
         )
-        log.error("%s", sentence)
+        log.error("%s", sentence, extra=WORKER_STUCK.of(worker_pid=left[0][1]))
         on_stuck(sentence)
     while live(folder):  # noqa: ASYNC110 # another process sets no event
         await asyncio.sleep(LEAVE_SECONDS)

@@ -27,6 +27,7 @@ from tidegauge.agent.stage import AcceleratorGone, Stage, during, symptoms_of
 from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import Monotonic, monotonic
+from tidegauge.log_kinds import PIPELINE_UP
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.messages import (
     AttachFrames,
@@ -284,7 +285,8 @@ class PipelineService(SessionHold):
         self.ring = Ring(ready.ring, fd)
         self.ready = ready
         self._proven()
-        log.info("pipeline: %s is up, offloaded to %s", ready.runtime, ready.offload.provider)
+        said = PIPELINE_UP.of(runtime=ready.runtime, provider=ready.offload.provider)
+        log.info("pipeline: %s is up, offloaded to %s", ready.runtime, ready.offload.provider, extra=said)
         self._bus.emit(PipelineUp(ready))
         while self._feed.sent or not self._pausing.is_set():
             if not await self._run_next(worker):

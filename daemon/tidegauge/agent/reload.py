@@ -16,6 +16,7 @@ from tidegauge.agent.config_changes import differences, taken
 from tidegauge.agent.file_watch import settled, signature, wait
 from tidegauge.clocks import Wall, wall
 from tidegauge.configuration import ConfigurationError
+from tidegauge.log_kinds import CONFIG_REFUSED, CONFIG_TAKEN
 from tidegauge.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Reload:
             loaded = await asyncio.to_thread(load, self.path)
         except ConfigurationError as error:
             if asked or str(error) != self.problem:
-                log.error("configuration not taken, the old one stays: %s", error)
+                log.error("configuration not taken, the old one stays: %s", error, extra=CONFIG_REFUSED.of())
             self.problem = str(error)
             self._metrics.config_successful.set(0)
             return
@@ -95,7 +96,7 @@ class Reload:
         self._say_success()
         self.said = sentence(now, self.waiting)
         if now or asked or self.waiting != before:
-            log.info("configuration read: %s", sentence(now, self.waiting))
+            log.info("configuration read: %s", sentence(now, self.waiting), extra=CONFIG_TAKEN.of())
 
     def _say_success(self) -> None:
         self._metrics.config_successful.set(1)

@@ -39,6 +39,7 @@ from tidegauge.link.gate import (
     judge,
 )
 from tidegauge.link.uplink import Uplink
+from tidegauge.log_kinds import COMMAND_REFUSED
 from tidegauge.metrics import AgentMetrics
 from tidegauge.signing import KeyProvider, KeyUnusable, Use, verify
 
@@ -178,7 +179,9 @@ class RemoteCommands:
         if refused.authentic:
             self._operator.note(f"an operator, over the broker, command {refused.id or '?'}", "", False, said)
         else:
-            log.warning("a command over the broker is refused, %s", said)
+            log.warning(
+                "a command over the broker is refused, %s", said, extra=COMMAND_REFUSED.of(reason=refused.reason)
+            )
         if refused.id or refused.command:
             self._publish(
                 CommandAnswer(refused.id, refused.command, "refused", refused.reason, refused.sentence, refused.cure)

@@ -24,6 +24,7 @@ from tidegauge.agent import orphans
 from tidegauge.agent.backoff import Backoff
 from tidegauge.agent.config import RemoteLogConfig
 from tidegauge.clocks import monotonic
+from tidegauge.log_kinds import REMOTE_LOG_DOWN, REMOTE_LOG_UP
 from tidegauge.metrics import REMOTE_LOG_FAULTS, AgentMetrics
 from tidegauge.tidl import remote_log
 from tidegauge.tidl.log_causes import LONGEST
@@ -98,7 +99,7 @@ class RemoteLogServer:
         how = f"signal {-code}" if code < 0 else f"code {code}"
         said = f"; it last said: {self.lines[-1]}" if self.lines else ""
         self.problem = f"the remote-log server ended with {how}{said}"
-        log.warning("%s", self.problem)
+        log.warning("%s", self.problem, extra=REMOTE_LOG_DOWN.of())
         self._metrics.worker_restarts.labels(NAME, "exited").inc()
         self._record.unlink(missing_ok=True)
         self._process, self.pid = None, None
@@ -107,7 +108,7 @@ class RemoteLogServer:
         others = await asyncio.to_thread(board.processes_matching, self._text)
         if others:
             self.problem = f"another remote-log server runs: pids {others}; a second one would take lines from it"
-            log.warning("%s", self.problem)
+            log.warning("%s", self.problem, extra=REMOTE_LOG_DOWN.of())
             return
         main, theirs = pty.openpty()
         _raw(theirs)
@@ -122,7 +123,7 @@ class RemoteLogServer:
         except OSError as error:
             os.close(main)
             self.problem = f"{self._config.command[0]} can't be started ({error}): correct key `remote_log.command`"
-            log.error("%s", self.problem)
+            log.error("%s", self.problem, extra=REMOTE_LOG_DOWN.of())
             return
         finally:
             os.close(theirs)
@@ -130,7 +131,8 @@ class RemoteLogServer:
         self.pid, self.problem = self._process.pid, ""
         self._backoff.started(monotonic())
         orphans.note(self._record, self._process.pid)
-        log.info("remote-log server started, pid %d", self._process.pid)
+        said = REMOTE_LOG_UP.of(worker_pid=self._process.pid)
+        log.info("remote-log server started, pid %d", self._process.pid, extra=said)
         os.set_blocking(main, False)
         asyncio.get_running_loop().add_reader(main, self._readable, main)
 

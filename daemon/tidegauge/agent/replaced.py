@@ -22,6 +22,7 @@ from tidegauge.agent.file_watch import settled, signature, wait
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Refused
 from tidegauge.agent.shadow import ShadowService
+from tidegauge.log_kinds import FILES_REFUSED, FILES_TAKEN
 from tidegauge.metrics import AgentMetrics
 from tidegauge.preflight.context import Context
 from tidegauge.preflight.runner import run_one
@@ -105,14 +106,17 @@ class Replaced:
         self._refused = found
         self._metrics.artifacts_refused.set(1)
         self.problem = f"replaced model or artifacts are refused: {why}"
-        log.error("%s; what was opened before goes on running, and nothing is captured", self.problem)
+        said = FILES_REFUSED.of()
+        log.error("%s; what was opened before goes on running, and nothing is captured", self.problem, extra=said)
 
     def _settle(self) -> None:
         self._refused, self._opened, self.problem = None, False, ""
         self._metrics.artifacts_refused.set(0)
 
     async def _take_up(self, found: Identity) -> None:
-        log.warning("model or artifacts were replaced and pass the checks: they are taken up now")
+        log.warning(
+            "model or artifacts were replaced and pass the checks: they are taken up now", extra=FILES_TAKEN.of()
+        )
         async with self._capture.turn:
             try:
                 await self._pipeline.pause()

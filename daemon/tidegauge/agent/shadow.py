@@ -33,6 +33,7 @@ from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.scene import Mix, SceneWatch
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.clocks import Monotonic, monotonic
+from tidegauge.log_kinds import REFERENCE_UP, SAMPLE_FAILED, WORKER_ENDED
 from tidegauge.metrics import AgentMetrics
 from tidegauge.pipeline.layout import SampleLayout, sample_layout
 from tidegauge.pipeline.messages import (
@@ -259,7 +260,7 @@ class ShadowService:
                 await self._serve(worker, backoff)
             except WorkerEnded as error:
                 error.refuse_start(self.generation, INCURABLE)
-                log.warning("shadow: %s", error)
+                log.warning("shadow: %s", error, extra=WORKER_ENDED.of(worker="shadow", reason=error.kind))
                 self._metrics.worker_restarts.labels("shadow", error.kind).inc()
                 self._bus.emit(ShadowDown(str(error)))
             finally:
@@ -275,7 +276,8 @@ class ShadowService:
             raise WorkerEnded("failed", "the shadow worker answered out of turn")
         self.ready = ready
         backoff.started(monotonic())
-        log.info("shadow: reference on %s", ready.runtime)
+        said = REFERENCE_UP.of(runtime=ready.runtime, generation=self.generation)
+        log.info("shadow: reference on %s", ready.runtime, extra=said)
         self._bus.emit(ShadowUp(ready))
         while True:
             if self._jobs:
@@ -314,7 +316,7 @@ class ShadowService:
     def _finish(self, job: _Job, answer: ShadowEvent, layout: SampleLayout) -> None:
         model = self._metrics.model
         if isinstance(answer, SampleFailed):
-            log.warning("shadow: %s", answer.problem)
+            log.warning("shadow: %s", answer.problem, extra=SAMPLE_FAILED.of())
             self._metrics.samples.labels(model, "error").inc()
             self._fail(job, answer.problem)
             return

@@ -21,6 +21,7 @@ from tidegauge.detectors.acceptance import Accepted
 from tidegauge.detectors.noise import Noise
 from tidegauge.detectors.windows import DriftState
 from tidegauge.files import write_durably
+from tidegauge.log_kinds import STATE_SET_ASIDE
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,10 @@ class StateStore:
     def _set_aside(self, why: str) -> AgentState:
         aside = self._path.with_name(f"state.json.corrupt-{int(wall())}")
         self._path.rename(aside)
-        log.error("%s can't be used (%s): set aside as %s; a new acceptance starts", self._path, why, aside.name)
+        said = STATE_SET_ASIDE.of(file=aside.name)
+        log.error(
+            "%s can't be used (%s): set aside as %s; a new acceptance starts", self._path, why, aside.name, extra=said
+        )
         return AgentState()
 
     def update(self, **changes: Any) -> None:

@@ -27,6 +27,7 @@ from tidegauge.agent.state import StateStore
 from tidegauge.agent.workers import Worker, WorkerEnded
 from tidegauge.camera.config import CameraConfig
 from tidegauge.clocks import monotonic
+from tidegauge.log_kinds import APPLICATION_DOWN, APPLICATION_UP, WORKER_ENDED
 from tidegauge.metrics import AgentMetrics, Refusal
 from tidegauge.pipeline.messages import PipelineReady, RunTensor, TensorDone
 from tidegauge.pipeline.ring import Ring
@@ -83,7 +84,7 @@ class TapCamera(CameraService):
 
     def gone(self, sentence: str) -> None:
         if sentence != self.problem:
-            log.warning("tap: %s", sentence)
+            log.warning("tap: %s", sentence, extra=APPLICATION_DOWN.of())
         self.problem = sentence
         self._metrics.camera_problem.labels("down").set(1)
         self._bus.emit(CameraDown(sentence))
@@ -208,7 +209,7 @@ class TapPipeline(PipelineService):
                 await self._served(worker)
             except WorkerEnded as error:
                 error.refuse_start(self._starts, INCURABLE)
-                log.warning("tap: %s", error)
+                log.warning("tap: %s", error, extra=WORKER_ENDED.of(worker="tap", reason=error.kind))
                 self._metrics.restarts.labels(self._metrics.model, error.kind).inc()
                 self._lose(str(error))
             finally:
@@ -252,7 +253,8 @@ class TapPipeline(PipelineService):
         self._closed = False
         self._proven()
         lacks = "" if event.runs and event.pauses else "; it takes no part in golden tests or captures"
-        log.info("tap: %s, pid %d, has an open session%s", event.name, event.pid, lacks)
+        said = APPLICATION_UP.of(application=event.name, application_pid=event.pid)
+        log.info("tap: %s, pid %d, has an open session%s", event.name, event.pid, lacks, extra=said)
         self.camera.came(self.generation, f"frames of {event.name}, pid {event.pid}")
         self._bus.emit(PipelineUp(event.ready))
         self._wake.set()

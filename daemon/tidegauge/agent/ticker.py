@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from pathlib import Path
 
+from tidegauge import log_output
 from tidegauge.agent.health import Health
 from tidegauge.agent.notify import Notifier
 from tidegauge.agent.state import StateStore
@@ -16,6 +17,7 @@ from tidegauge.link import tls_slots
 from tidegauge.link.certificates import expiry
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.uplink import Uplink
+from tidegauge.log_kinds import CERTIFICATE_REFUSED
 from tidegauge.metrics import HEALTH_STATES, LINK_FAULTS, AgentMetrics
 from tidegauge.spool.planner import DropReason
 from tidegauge.spool.store import Spool
@@ -49,6 +51,7 @@ class Ticker:
         self._spool_faults = 0
         self._publishes: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
+        self._lost = 0
         self._sent = self._refused = 0
         self._link, self._look_again = link, 0.0
         self._tried: int | None = None
@@ -74,10 +77,19 @@ class Ticker:
             if self._store.disk.problem:
                 self._store.save()
             self._metrics.disk_problem.set(1 if self._store.disk.problem else 0)
+            self._look_at_log()
             await self._refresh()
             if self._link.cert and now >= self._look_again:
                 self._look_again = now + CERTIFICATE_PERIOD
                 await self._look_at_certificate()
+
+    def _look_at_log(self) -> None:
+        output = log_output.installed()
+        if output is None:  # an agent inside of another program, which has a log of its own
+            return
+        output.tick()
+        self._metrics.log_lost.inc(output.lost - self._lost)
+        self._lost = output.lost
 
     async def _look_at_certificate(self) -> None:
         """When it ends, whether a new one is due, and whether one has come, which is tried at once."""
@@ -88,11 +100,11 @@ class Ticker:
             state.renewal = await asyncio.to_thread(tls_slots.request_if_due, link)
             came = await asyncio.to_thread(tls_slots.came, link)
         except (TidegaugeError, OSError) as error:
-            log.error("%s", error)
+            log.error("%s", error, extra=CERTIFICATE_REFUSED.of())
             self._metrics.certificate.clear()  # the last known time would hide that it can't be read
             return
         if state.renewal:
-            log.warning("%s", state.renewal)
+            log.warning("%s", state.renewal, extra=CERTIFICATE_REFUSED.of())
         if came is not None and came != self._tried:
             self._tried, self._look_again = came, monotonic() + CONNECT_SECONDS
             log.info("a renewed certificate has come: connecting anew with it")

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegauge.agent import orphans
 from tidegauge.errors import TidegaugeError
+from tidegauge.log_kinds import WORKER_KILLED, WORKER_STARTED, WORKER_STUCK
 from tidegauge.pipeline.channel import AgentChannel, BadMessage, ChannelClosed
 from tidegauge.pipeline.messages import Failed, Stop
 from tidegauge.pipeline.spawn import spawn
@@ -33,13 +34,14 @@ KILLED_SECONDS = 2.0
 class WorkerEnded(Exception):
     """The worker is gone or useless. `kind` for a metric, the sentence for people.
 
-    `failure`: what the worker itself said, where it did.
+    `failure`: what the worker itself said, where it did. `fault`: what TIDL's logs name, a word of `LogCause`.
     """
 
-    def __init__(self, kind: str, sentence: str, failure: Failed | None = None) -> None:
+    def __init__(self, kind: str, sentence: str, failure: Failed | None = None, fault: str = "") -> None:
         super().__init__(sentence)
         self.kind = kind
         self.failure = failure
+        self.fault = fault
 
     def refuse_start(self, generation: int, kinds: frozenset[str]) -> None:
         """Raise StartRefused when the very first worker failed for a reason that only a person can cure."""
@@ -88,7 +90,8 @@ class Worker(Generic[In]):
         `leave`, `terminate`: seconds to end after Stop and after SIGTERM.
         """
         process, channel = await spawn(module, accepts, environment=environment, log=log_folder / f"{name}.log")
-        log.info("%s worker started, pid %d", name, process.pid)
+        said = WORKER_STARTED.of(worker=name, worker_pid=process.pid)
+        log.info("%s worker started, pid %d", name, process.pid, extra=said)
         record = log_folder / f"{name}{orphans.SUFFIX}"
         orphans.note(record, process.pid)
         return cls(name, process, channel, record, leave, terminate)
@@ -188,7 +191,8 @@ class Worker(Generic[In]):
                     await asyncio.wait_for(self._process.wait(), self._terminate)
                 except TimeoutError:
                     how = "killed"
-                    log.warning("%s worker ignored SIGTERM: killing it", self.name)
+                    said = WORKER_KILLED.of(worker=self.name, worker_pid=self.pid)
+                    log.warning("%s worker ignored SIGTERM: killing it", self.name, extra=said)
                     self._signal(self._process.kill)
                     await self._killed(on_stuck)
         finally:
@@ -203,7 +207,7 @@ class Worker(Generic[In]):
                 f"the {self.name} worker, pid {self.pid}, does not end on SIGKILL: it hangs in a driver (state D);"
                 " no new one is started beside it; reboot the board"
             )
-            log.error("%s", sentence)
+            log.error("%s", sentence, extra=WORKER_STUCK.of(worker=self.name, worker_pid=self.pid))
             if on_stuck is not None:
                 on_stuck(sentence)
             while not await self._ends(KILLED_SECONDS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +12,10 @@ from tidegauge.agent import app
 from tidegauge.agent.config import load
 from tidegauge.agent.control_messages import CaptureNow, LogLevel, Pull, Reload, SelfTest, SetLogLevel, SetSampling
 from tidegauge.cli.running import json_option, state_options, tell
+from tidegauge.errors import TidegaugeError
+from tidegauge.log_kinds import PREFIX, START_REFUSED
+
+log = logging.getLogger(__name__)
 
 #: A capture on a board takes minutes; the agent itself keeps the deadlines.
 CAPTURE_SECONDS, ROUND_SECONDS = 3600.0, 400.0
@@ -24,9 +30,17 @@ def command() -> None:
 @click.option("--config", "config", type=click.Path(path_type=Path), required=True, help="agent.toml")
 def run(config: Path) -> None:
     """Watch the accelerator until SIGTERM or Ctrl-C."""
-    loaded = load(config)
-    app.log_to_stderr()
-    app.run(loaded)
+    output = app.begin_log()
+    try:
+        loaded = load(config)
+        output.always = {f"{PREFIX}DEVICE": loaded.config.device, f"{PREFIX}MODEL": loaded.profile.name}
+        app.run(loaded)
+    except TidegaugeError as error:
+        if output.journal is None:
+            raise
+        # As text it would come without its id: by that it is found, and explained by the journal's catalogue.
+        log.error("%s", error, extra=START_REFUSED.of(exit_code=int(error.exit_code)))
+        sys.exit(error.exit_code)
 
 
 @command.command("capture")

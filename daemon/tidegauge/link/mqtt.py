@@ -36,6 +36,7 @@ from tidegauge.link.errors import (
     TlsFailed,
     Unreachable,
 )
+from tidegauge.log_kinds import CERTIFICATE_REFUSED
 
 __all__ = [
     "AuthRefused",
@@ -249,7 +250,11 @@ async def connect(
             opened = await _open(slot.config, client_id, will, inbound_limit)
             break
         except LinkError as error:
-            log.warning("the renewed certificate did not connect, the old one is used: %s", error)
+            log.warning(
+                "the renewed certificate did not connect, the old one is used: %s",
+                error,
+                extra=CERTIFICATE_REFUSED.of(),
+            )
     if opened is None:
         slot, opened = last, await _open(last.config, client_id, will, inbound_limit)
     try:

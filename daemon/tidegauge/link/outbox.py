@@ -11,6 +11,7 @@ from tidegauge.clocks import monotonic
 from tidegauge.link.errors import KINDS, LinkError
 from tidegauge.link.sender import Refused
 from tidegauge.link.wire import AlarmChange, Result, Status
+from tidegauge.log_kinds import LINK_DOWN, LINK_REFUSED
 
 #: Changes of alarms that are kept while there is no link. They are few: detectors latch.
 MAX_ALARMS = 1000
@@ -51,14 +52,14 @@ class UplinkState:
         """No connection, or none any more. One line a change in the log, however often it is tried."""
         self.failures[error.kind] += 1
         if self.error != str(error):
-            log.warning("no link: %s", error)
+            log.warning("no link: %s", error, extra=LINK_DOWN.of(fault=error.kind))
         self.error, self.fault = str(error), error.kind
 
     def denies(self, error: LinkError, log: logging.Logger) -> None:
         """The broker serves, but forbids something. One line for each thing."""
         self.failures[error.kind] += 1
         if self.denied != str(error):
-            log.error("%s", error)
+            log.error("%s", error, extra=LINK_REFUSED.of(fault=error.kind))
         self.denied = str(error)
 
     @property

@@ -25,6 +25,7 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder, write_durably
 from tidegauge.link.certificates import validity
 from tidegauge.link.config import LinkConfig
+from tidegauge.log_kinds import CERTIFICATE_REFUSED, CERTIFICATE_TAKEN
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -55,7 +56,7 @@ def slots(config: LinkConfig) -> tuple[Slot, ...]:
     try:
         check_new(candidate, Path(present.config.cert))
     except TidegaugeError as error:
-        log.error("the renewed certificate is not used: %s", error)
+        log.error("the renewed certificate is not used: %s", error, extra=CERTIFICATE_REFUSED.of())
         return (present,)
     return (Slot(candidate, new=True), present)
 
@@ -76,7 +77,7 @@ def in_use(config: LinkConfig) -> LinkConfig:
         if validity(path)[1] < validity(Path(config.cert))[1]:
             return config
     except TidegaugeError as error:
-        log.error("the renewed certificate is not used: %s", error)
+        log.error("the renewed certificate is not used: %s", error, extra=CERTIFICATE_REFUSED.of())
         return config
     return msgspec.structs.replace(config, cert=str(path), key="")
 
@@ -107,7 +108,7 @@ def connected(slot: Slot, config: LinkConfig) -> None:
     for name in (NEXT, NEXT_KEY, NEXT_REQUEST):
         (folder / name).unlink(missing_ok=True)
     sync_folder(folder)
-    log.info("the renewed certificate has connected, and is the one in use")
+    log.info("the renewed certificate has connected, and is the one in use", extra=CERTIFICATE_TAKEN.of())
 
 
 def request_if_due(config: LinkConfig) -> str:

@@ -32,6 +32,7 @@ from tidegauge.link.record_lane import RecordLane
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_chunk
 from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
+from tidegauge.log_kinds import BUNDLE_REFUSED, BUNDLE_SET_ASIDE, BUNDLE_STORED, LINK_UP
 from tidegauge.restartable import Restartable
 from tidegauge.spool.store import Entry, Spool
 
@@ -151,8 +152,7 @@ class Uplink:
     async def _connections(self) -> None:
         while True:
             config = self._config
-            pause = self._reconnect.pause(config.backoff_first, config.backoff_most, config.connect_jitter)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._reconnect.pause(config.backoff_first, config.backoff_most, config.connect_jitter))
             began = monotonic()
             try:
                 await self._connection()
@@ -187,7 +187,7 @@ class Uplink:
             self.state.denies(error, self._log)
         await self._send_status(connection)
         self.state.works()
-        self._log.info("connected to the broker %s:%d", self._config.host, self._config.port)
+        self._log.info("connected to the broker %s:%d", self._config.host, self._config.port, extra=LINK_UP.of())
         self.state.patience = PATIENCE * self._config.keepalive
         self.state.heard = lambda: connection.answered
         self.state.connections += 1
@@ -302,7 +302,7 @@ class Uplink:
 
     async def _unreadable(self, key: str, error: Exception) -> None:
         """Evicted while it was being sent, or damaged: the spool sets aside what it still has."""
-        self._log.warning("bundle %s can't be read any more: %s", key, error)
+        self._log.warning("bundle %s can't be read any more: %s", key, error, extra=BUNDLE_SET_ASIDE.of(bundle=key))
         await asyncio.to_thread(self._spool.quarantine, key)
         self._forget(key)
         self._take(self._sender.remove(key, monotonic()))
@@ -357,17 +357,17 @@ class Uplink:
                     self._until = action.until
                 case Done(key):
                     self.state.bundles_sent += 1
-                    self._log.info("bundle %s is stored at the collector", key)
+                    self._log.info("bundle %s is stored at the collector", key, extra=BUNDLE_STORED.of(bundle=key))
                     self._finished.append(key)
                     self._forget(key)
                 case Refused():
                     self._turned_down(action)
-        active = self._sender.active
-        self._spool.in_transfer = frozenset([active]) if active else frozenset()
+        self._spool.in_transfer = frozenset(filter(None, [self._sender.active]))
         self._wake.set()
 
     def _turned_down(self, refused: Refused) -> None:
-        self._log.error("bundle %s is refused: %s (file %s)", refused.key, refused.reason, refused.file_id)
+        said = BUNDLE_REFUSED.of(bundle=refused.key, reason=refused.reason)
+        self._log.error("bundle %s is refused: %s (file %s)", refused.key, refused.reason, refused.file_id, extra=said)
         self.state.refused.append(refused)
         self._refused_until[refused.key] = monotonic() + REFUSED_AGAIN
         self._forget(refused.key)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tidegauge.bundles import layout
 from tidegauge.filesystem import FileSystem, remove_tree
+from tidegauge.log_kinds import SPOOL_FAULT
 from tidegauge.spool.faults import SpoolFault, fault_of
 
 log = logging.getLogger(__name__)
@@ -111,5 +112,6 @@ class States:
         self.faults[fault] += 1
         text = f"{fault.value}: {error.strerror}"
         if text != self._said:
-            log.error("the spool %s can't be written as it should (%s); tried again", self.folder, text)
+            said = SPOOL_FAULT.of(fault=fault.value)
+            log.error("the spool %s can't be written as it should (%s); tried again", self.folder, text, extra=said)
         self._said = text

@@ -26,6 +26,7 @@ from tidegauge.bundles.errors import BundleError
 from tidegauge.clocks import Stamp, stamp
 from tidegauge.errors import TidegaugeError
 from tidegauge.filesystem import REAL, FileSystem, make_folders, measure, remove_tree
+from tidegauge.log_kinds import BUNDLE_SET_ASIDE
 from tidegauge.spool.entry import ID, NAME, Entry, candidate, doubtful, entry_of, read_whole
 from tidegauge.spool.faults import SpoolFault
 from tidegauge.spool.journal import Journal
@@ -325,7 +326,9 @@ class Spool:
                 raise BundleError(f"{path} holds another bundle, {manifest.bundle_id}")
             size, inodes = measure(self._disk, path)
         except (BundleError, OSError) as error:
-            log.error("a bundle can't be read and is set aside: %s", error)
+            log.error(
+                "a bundle can't be read and is set aside: %s", error, extra=BUNDLE_SET_ASIDE.of(bundle=name["id"])
+            )
             self._lose(Tombstone(name["id"], DropReason.DAMAGED, self._now()))
             self._states.set_aside(path)
             return

@@ -1,0 +1,161 @@
+"""The kinds of event of the log: ids that never change, and lines that carry what their kind declares."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tidegauge import log_kinds
+from tidegauge.log_kinds import FAULTS, KINDS, PREFIX, Kind
+from tidegauge.metrics import CAPTURE_RESULTS
+from tidegauge.tidl.log_causes import LogCause
+
+PACKAGE = Path(log_kinds.__file__).parent
+
+#: Ids as people have them in filters and alerts. A line is added for a new kind; none is ever changed or removed.
+IDS = dict(
+    line.split()
+    for line in """
+agent_started 4f749f309a97530ab3c0349a4dd8d8f9
+agent_stopping d0703bb7a53e5bcf8516d4b85136971c
+start_refused 91528582b66f5a17813626174a6903c8
+alarm_raised 13b3f8b784105cb9963a0b57ab385e8a
+alarm_cleared 0abd9ba1e12050aa8a393a65e760000b
+worker_started 0a58aecb292a5c15a6cd256553be2481
+worker_ended 63adeee13e8c588ca76730e046db38c4
+worker_killed 16105cc3a65857c3b0df6b12af9f13f1
+worker_stuck d5b6e352462f50e4ad2d0f7d29311e79
+worker_left 1f5d1774041f5f8a82143016beb11f18
+pipeline_up 8e6a7caad65c5bc3afb3f7c2b995792c
+camera_up 3418f7def7625f51879de4541c878dd0
+reference_up 6a1bb41101db5a9fa161dd77880a320d
+sample_failed 4ae082b480c451799cceb0d3087ab40e
+core_restarted 6ed197eb7ed059c2ad966d7cb89ac717
+core_not_restarted 9d0092f5c2b55f709d2bec534e23271e
+capture_taken 27c79faace25567184caa789467d0029
+capture_refused 4037584cd5b850feb698253ff3854cfa
+capture_failed 1c84678acb895d79a6107ea18f50a9bb
+capture_cut_off 053e6b43df8e5f4cb73e526e66d0162a
+traces_left d099610f29d85fa39a3255cde0d1cc60
+golden_stopped ab923063d31c598e9bf6041c648ef006
+accepted 459dc342c97a5118a8a8d6a46a279575
+reference_void dbafbcebcaa252228529b377cc62e69c
+state_unwritable 31bdf9382cbf5b09bf846029fc3b29c1
+state_writable aeebe4022b275f3988caa9b555497806
+state_set_aside adc4909af7cc5a1499aa3810e124529e
+spool_fault ab7a6985b672509e90052c501458151c
+bundle_set_aside 4007639b2a9450c3b96f00f8467410c6
+bundle_stored 9e2d3a1ace2a5da1925e699212a4b25c
+bundle_refused e0c2e2dc6c8451b6811252f47b0a684e
+link_up 1e919d5de652524097e308038cc9a031
+link_down 192f06df74935812a1803248f5b6f304
+link_refused dcf053c62d8d58c58cd774b5b0366ce6
+certificate_taken ea7f0c4734ec534f884cfa1448af2321
+certificate_refused bec55e0ece2559a6ab2207c3e1fb2d05
+config_taken da34393b9f85598d9f0abb4985dd4f4d
+config_refused 598c4dc9152d5b7eabefc75006f05787
+files_taken f91b2cbdece25506af04b9182e65f3f1
+files_refused b116e18ca9c9567d962d2b1e53149521
+command_done 819763eee3d35b85a18a90ba03617d0e
+command_refused cdb5796309115820b175620225c2eb65
+remote_log_up 403dd91e705554a1b8d8890f2d36ed4c
+remote_log_down ee937731c08356f4a6dfa3917d098d8d
+application_up f5e948fe2b1c53b7ab41847104aaaf15
+application_down b06aaef7f59b5c1b9db9392686743cf6
+lines_suppressed 3990a2bb76f65001b7bc4f11535a31df
+lines_lost 8e06faabb9f35275870ad4188f35d546
+fault_descriptor_size f90df2fa4e3054829176bfddfcd98975
+fault_network_version 993b2e7be1cf54c2b2f6d1f560d04178
+fault_c7x_memory 50a48df67f195eeba59729db937f816a
+fault_trace_memory 2fc912a880005fe2b337f306f01f8f5f
+fault_create_failed 248ed116e4935214b1597a02ad9d05a9
+fault_trace_file 9892c21d5a2254bc96550136a3ec4379
+fault_trace_setup c5c0d65dcfef50df893ebe437a0232c3
+fault_dma 230358eb18215472a7d4b3eebfcd7538
+fault_shared_memory 9bb9ecb6b0f15502a0f3ac21cb5ef553
+fault_firmware_silent 8165696e812e52d2b696f293ff8dcbba
+fault_firmware_crashed 3e376b209b9c5d4eb22a95aff190f976
+fault_no_allowed_nodes 3822f9ff842258afb00db8072089a251
+fault_cpu_fallback 87ada976a792562d86541b44b9542664
+fault_stock_runtime a4bd6ed831c653848b0c7c668c5ba24a
+fault_library_missing 9d979eae731e5b719fabecb2a36c9a94
+fault_numpy_abi a712ee7b1fc3574ebe2e2790dd76b6fb
+fault_artifacts_folder 70ddbedca2e45c54a68be7f6561eb730
+fault_artifact_missing ab84c26bb6e75972afb15f858ca30c15
+fault_priority b04d942556d459c6b59fb1b3b8bdaa29
+fault_model 89db7bf7a32e59159c77d0cd8c7c794b
+fault_delegate_failed 21bb867fba08511eb2d36b3d4302a3fd
+fault_invoke_failed 0052684b4a905506866cc92421114e66
+fault_session_threads 1bfc486ee1e15eb2b15daddabd34a3b5
+fault_suspended 4fa4e44ae2cb543385ef7fb90f6bc287
+fault_layer_name 7806f6965f475c2fa831971774e8066c
+fault_unsupported_layer 56f2b4f20f9c55379f7d6e3a6989c52d
+fault_data_convert 3a48d3fe834f5a7aa4fce46ef7bb1c9a
+fault_disk_full 78569fed7cab5994a1a622323b56e211
+fault_shm_full e52e1bfc3f7b512487289593af997e4c
+fault_host_memory af351892ae395e648e4573335fc1cffa
+fault_process_crashed 3b371018a80d55c39e1840c7f7d13928
+fault_command_failed c53a72bcb95059959f025246c447a60e
+fault_core_error ba4df4d3b86d5a8dbe73ee14bb22b0de
+fault_consequence 716dcfc7bf965de7a3b87533c8c1f969
+fault_openvx_error 39d7b8840e39500abb381962e78ac38c
+""".strip().splitlines()
+)
+
+
+def test_ids_are_those_that_were_published() -> None:
+    assert {kind.word: kind.id for kind in KINDS} == IDS
+
+
+def test_words_and_ids_are_unique() -> None:
+    assert len({kind.word for kind in KINDS}) == len({kind.id for kind in KINDS}) == len(KINDS)
+    assert all(re.fullmatch(r"[0-9a-f]{32}", kind.id) for kind in KINDS)
+
+
+def test_every_fault_and_every_result_of_a_capture_has_its_kind() -> None:
+    assert set(FAULTS) == {fault.word for fault in LogCause}
+    assert log_kinds.worker_ended("").word == "worker_ended"
+    assert log_kinds.worker_ended("disk_full").id != log_kinds.worker_ended("").id
+    assert set(log_kinds.CAPTURES) == set(CAPTURE_RESULTS)
+
+
+def test_texts_name_fields_that_lines_carry() -> None:
+    """The journal puts their values in: of one that no line has it would leave the place-holder."""
+    for kind in KINDS:
+        for named in re.findall(r"@(\w+)@", f"{kind.subject} {kind.effect} {kind.cure}"):
+            assert named.removeprefix(PREFIX).lower() in kind.fields, (kind.word, named)
+        assert kind.apart == "" or kind.apart in kind.fields
+        assert all(each.endswith((".", ")")) for each in (kind.effect, kind.cure)), kind.word
+
+
+def calls() -> list[tuple[str, ast.Call]]:
+    """Every `KIND.of(…)` of the program, with the kind's name."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "of":
+                name = node.func.value
+                while isinstance(name, ast.Subscript | ast.Call):
+                    name = name.value if isinstance(name, ast.Subscript) else name.func
+                if isinstance(name, ast.Name) and hasattr(log_kinds, name.id):
+                    found.append((name.id, node))
+    return found
+
+
+def test_lines_carry_no_field_that_their_kind_does_not_declare() -> None:
+    undeclared = []
+    for name, call in calls():
+        kind = getattr(log_kinds, name)
+        if not isinstance(kind, Kind):
+            kind = log_kinds.WORKER_ENDED if name == "worker_ended" else log_kinds.CAPTURE_TAKEN
+        undeclared += [(name, word.arg) for word in call.keywords if word.arg not in kind.fields]
+    assert undeclared == []
+
+
+def test_every_kind_is_said_somewhere() -> None:
+    said = {name for name, _ in calls()}
+    by_name = {name for name, kind in vars(log_kinds).items() if isinstance(kind, Kind)}
+    indirect = {"WORKER_ENDED", "CAPTURE_TAKEN", "CAPTURE_REFUSED", "CAPTURE_FAILED"}
+    assert by_name - said - indirect == set()
+    assert {"worker_ended", "CAPTURES"} <= said
