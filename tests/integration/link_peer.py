@@ -23,7 +23,7 @@ from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
 from tidegauge.link import commands, mqtt
 from tidegauge.link.config import LinkConfig
-from tidegauge.link.receiver import Confirm, Discard, Receiver, Respond, Verify, WriteChunk
+from tidegauge.link.receiver import Action, Confirm, Discard, Receiver, Respond, Verify, WriteChunk
 from tidegauge.link.wire import AlarmChange, FileResponse, Status, decode, encode
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.spool.store import Spool
@@ -200,6 +200,24 @@ class TinyCollector:
                 await asyncio.sleep(0.05)
 
     async def _serve(self, connection: mqtt.Connection) -> None:
+        ticking = asyncio.create_task(self._tick(connection))
+        try:
+            await self._listen(connection)
+        finally:
+            ticking.cancel()
+            await asyncio.wait([ticking])
+
+    async def _tick(self, connection: mqtt.Connection) -> None:
+        """A `fin` that came before chunks which never come is answered when its grace is over."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(mqtt.LinkLost):  # whoever listens on it is told too
+            while True:
+                await asyncio.sleep(0.1)
+                for receiver in list(self._receivers.values()):
+                    for answer in self._carry_out(receiver, receiver.tick(loop.time()), loop.time()):
+                        await connection.publish(commands.response_topic(DEVICE), encode(answer))
+
+    async def _listen(self, connection: mqtt.Connection) -> None:
         loop = asyncio.get_running_loop()
         async for topic, payload in connection.messages():
             leaf = topic.split("/", 3)[3]
@@ -220,8 +238,10 @@ class TinyCollector:
         if receiver is None:
             receiver = Receiver(where.file_id, stored=where.file_id in self.stored)
             self._receivers[where.file_id] = receiver
-        todo = receiver.handle(topic, where.command, payload, now)
-        data = self._bytes.setdefault(where.file_id, bytearray())
+        return self._carry_out(receiver, receiver.handle(topic, where.command, payload, now), now)
+
+    def _carry_out(self, receiver: Receiver, todo: list[Action], now: float) -> list[FileResponse]:
+        data = self._bytes.setdefault(receiver.file_id, bytearray())
         answers: list[FileResponse] = []
         while todo:
             match todo.pop(0):
