@@ -143,14 +143,14 @@ class CrashDisk:
         parent, name = self._parent(path)
         if name in parent.names:
             raise _error(errno.EEXIST, path)
-        self._take(BLOCK, path)
+        self._take(BLOCK, path, names=1)
         self._came(parent, name, _Folder())
 
     @contextmanager
     def create(self, path: Path) -> Iterator[Writer]:
         self._step("create", path)
         parent, name = self._parent(path)
-        self._take(0, path)
+        self._take(0, path, names=1)
         file = _File()
         # An old file of this name stays on the disk until the new name is durable: worse than cutting it to nothing.
         self._came(parent, name, file)
@@ -166,12 +166,12 @@ class CrashDisk:
         self._step("append", path)
         parent, name = self._parent(path)
         found = parent.names.get(name)
+        if isinstance(found, _Folder):
+            raise _error(errno.EISDIR, path)
+        self._take(len(data), path, names=found is None)
         if found is None:
             found = _File()
             self._came(parent, name, found)
-        if not isinstance(found, _File):
-            raise _error(errno.EISDIR, path)
-        self._take(len(data), path)
         found.write(data)
 
     def sync_file(self, path: Path) -> None:
@@ -250,10 +250,10 @@ class CrashDisk:
         if self.refuse and (self.refuse != errno.ENOSPC or step in _NEEDS_ROOM):
             raise _error(self.refuse, path)
 
-    def _take(self, size: int, path: Path) -> None:
-        if self.capacity < 1 << 40:
+    def _take(self, size: int, path: Path, names: int = 0) -> None:
+        if self.capacity < 1 << 40 or self.inodes < 1 << 30:
             free = self.room(path)
-            if free.bytes < size or free.inodes < 1:
+            if free.bytes < size or free.inodes < names:
                 raise _error(errno.ENOSPC, path)
 
     def _came(self, folder: _Folder, name: str, node: _Node) -> None:
