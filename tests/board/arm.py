@@ -1,0 +1,299 @@
+"""`make board-test-arm`: install offline, run the tests of the pure core and a round of the demo, on other Debians.
+
+Debian 12 for aarch64 (Python 3.11) under qemu's user-mode emulation, and Debian 13 for this machine (Python 3.13).
+Prints each figure beside its goal, writes them as JSON with `--json FILE`, and ends with 1 where a goal is missed. No
+Debian has Python 3.12: its wheels are resolved and hashed, and nothing is run with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from board import offline
+from board.emulated import DEFINITIONS, emulated, foreign_tree
+from board.tree import REPOSITORY, Tree, base_tree
+from tidegauge.evaluation.figures import Figure, NotRun, Report, goal, markdown
+from tidegauge.evaluation.small_board import SmallBoard
+from tidegauge.virtualboard.state import BoardState
+
+#: Suite, machine and Python of each tree.
+TREES = {"bookworm-aarch64": ("bookworm", "aarch64", "3.11"), "trixie-x86_64": ("trixie", "x86_64", "3.13")}
+#: The tests of the pure core, those left out that take seconds each here and therefore minutes under emulation.
+PURE = (
+    *("losses", "detectors", "tidl", "link", "shadow", "spool/test_planner.py", "test_attribution.py"),
+    *("test_sampler.py", "compare/test_compare_matching.py", "compare/test_compare_exact.py"),
+    *("compare/test_compare_sums.py", "compare/test_compare_operators.py"),
+)
+LEFT_OUT = ("keep_the_promise", "large_nonsense", "no_healthy_scene_has_a_symptom", "never_over_the_limits")
+KEPT = ("numpy", "onnxruntime", "cv2")
+PROGRAM = "/usr/local/bin/tidegauge"
+PYTHON = "/opt/tidegauge/current/bin/python"
+SITE = "usr/lib/python3/dist-packages"
+#: The demo's deadlines are those of a PC; under emulation each is this many times as long.
+PATIENCE = 8
+ROUND = f"""
+import sys
+from tidegauge.demo import run
+for name in ("START_SECONDS", "ACCEPTANCE_SECONDS", "ALARM_SECONDS", "REPORT_SECONDS"):
+    setattr(run, name, getattr(run, name) * {PATIENCE})
+from tidegauge.cli import main
+sys.exit(main())
+"""
+STEPS = ("install", "command", "unit_tests", "demo")
+
+
+class Elsewhere:
+    """The steps on one tree; each adds its figures."""
+
+    def __init__(self, name: str, tree: Tree, scratch: Path) -> None:
+        self.suite, self.machine, self.python = TREES[name]
+        self.tree, self.scratch = tree, scratch
+        how = "by qemu" if self.machine != os.uname().machine else "native"
+        self.group = f"Debian {'12' if self.suite == 'bookworm' else '13'}, {self.machine} {how}"
+        self.figures: list[Figure] = []
+
+    def figure(self, name: str, value: float, unit: str = "", at: float | None = None, more: bool = False) -> None:
+        found = Figure(self.group, name, value, unit, at, ">=" if more else "<=")
+        self.figures.append(found)
+        print(f"  {name}: {value:.4g} {unit} {goal(found)}".rstrip(), flush=True)
+
+    def holds(self, name: str, truth: bool, note: str = "") -> None:
+        found = Figure(self.group, name, float(truth), "", 1.0, ">=", note)
+        self.figures.append(found)
+        print(f"  {name}: {truth:d} {goal(found)} {note}".rstrip(), flush=True)
+
+    # ---- the steps ----
+
+    def install(self) -> None:
+        """By `install --offline`, beside packages of the image's own, which it must leave alone."""
+        site = self.tree.root / SITE
+        image, folder = self.scratch / "image", offline.bundle(self.machine, self.python)
+        offline.download(self.machine, self.python, offline.IMAGE, image)
+        offline.unpack(image, site)
+        before = _state(site)
+        # In the folder too, so that the install has to choose.
+        for wheel in image.glob("*.whl"):
+            shutil.copy(wheel, folder / "wheels")
+        offline.sums(folder / "wheels")
+        shutil.copytree(folder, self.tree.root / "root/bundle")
+        offline.remove(folder)
+        began = time.monotonic()
+        said = self.tree.run("/root/bundle/install", "--offline", "/root/bundle/wheels", "--no-start", timeout=900)
+        self.figure("offline install", time.monotonic() - began, "s", 600)
+        kept = [name for name in KEPT if f"kept {name}" in said.stdout]
+        self.holds("image's own packages kept, and said so", len(kept) == len(KEPT), ", ".join(kept))
+        self.holds("image's own packages untouched", _state(site) == before)
+        (release,) = (self.tree.root / "opt/tidegauge/releases").glob(f"*/lib/python{self.python}/site-packages")
+        brought = [name for name in KEPT if (release / name).exists()]
+        self.holds("no copy of them beside", not brought, ", ".join(brought))
+
+    def command(self) -> None:
+        code = "import platform, sys; print(platform.machine(), *sys.version_info[:2])"
+        found = self.tree.run(PYTHON, "-c", code).stdout.split()
+        wanted = [self.machine, *self.python.split(".")]
+        self.holds("runs on the machine and the Python that it is named for", found == wanted, " ".join(found))
+        said = self.tree.run(PROGRAM, "version", timeout=300).stdout.strip()
+        self.holds("`tidegauge version` answers", bool(re.search(r"\d+\.\d+\.\d+", said)), said)
+        board = SmallBoard(self.tree.root / "srv/board")
+        board.folder.mkdir(parents=True)
+        board.build()
+        board.configure()
+        BoardState(trace_folder="/srv/board/vb/tmp").save(board.virtual_folder)
+        path = board.folder / "agent.toml"
+        path.write_text(path.read_text().replace(str(board.folder), "/srv/board"))
+        environment = ["env", "TIDEGAUGE_VIRTUALBOARD=/srv/board/vb"]
+        asked = [PROGRAM, "check", "--config", "/srv/board/agent.toml", "--json"]
+        done = self.tree.run(*environment, *asked, check=False, timeout=600)
+        checks = json.loads(done.stdout)["checks"]
+        failed = [each["id"] for each in checks if each["status"] == "failed"]
+        self.figure("`tidegauge check`: checks that gave an answer", len(checks), "", 10, more=True)
+        self.holds("`tidegauge check`: none failed", not failed and done.returncode == 0, ", ".join(failed))
+
+    def bring_tools(self) -> None:
+        """What only a PC has: the collector's packages, the tests' and the demo's. Not part of what is installed."""
+        folder = self.scratch / "pc"
+        if folder.is_dir():
+            return
+        offline.download(self.machine, self.python, (), folder, REPOSITORY / "requirements/collector.lock")
+        offline.download(self.machine, self.python, offline.TESTING, folder)
+        own = tuple(name.lower() for name in offline.IMAGE)
+        offline.unpack(folder, self.tree.root / SITE, skip=own)
+
+    def unit_tests(self) -> None:
+        self.bring_tools()
+        work = self.tree.root / "srv/tidegauge"
+        work.mkdir(parents=True)
+        shutil.copytree(REPOSITORY / "tests", work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(REPOSITORY / "pyproject.toml", work)
+        chosen = [f"tests/unit/{name}" for name in PURE]
+        left = " and ".join(f"not {name}" for name in LEFT_OUT)
+        # Times are no figures under emulation: no deadline for an example, and minutes for a test.
+        options = [
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=900",
+            "--hypothesis-profile=ci",
+            "-m",
+            "not slow",
+            "-k",
+            left,
+        ]
+        here = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "--collect-only", *chosen],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        counted = re.search(r"(\d+)(?:/\d+)? tests? collected", here.stdout)
+        if counted is None:
+            raise AssertionError(f"no test was collected here: {here.stdout[-300:]}")
+        began = time.monotonic()
+        line = ["sh", "-c", 'cd /srv/tidegauge && exec "$0" -m pytest "$@"', PYTHON, *options, *chosen]
+        done = self.tree.run(*line, check=False, timeout=1500)
+        closing = done.stdout.strip().splitlines()[-1:]
+        ended = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", " ".join(closing))}
+        (self.scratch / "pytest.log").write_text(done.stdout + done.stderr)
+        self.figure("unit tests of the pure core: passed", ended.get("passed", 0), "", int(counted[1]), more=True)
+        self.holds("unit tests of the pure core: none failed", done.returncode == 0, _failures(done.stdout))
+        self.figure("unit tests of the pure core: time", time.monotonic() - began, "s")
+
+    def demo(self) -> None:
+        self.bring_tools()
+        (self.tree.root / "srv/round.py").write_text(ROUND)
+        began = time.monotonic()
+        asked = [
+            PYTHON,
+            "/srv/round.py",
+            "demo",
+            "--once",
+            "--seed",
+            "1",
+            "--json",
+            "/srv/round.json",
+            "--keep",
+            "/srv/demo",
+        ]
+        done = self.tree.run(*asked, check=False, timeout=1500)
+        self.figure("one round of the demo: time", time.monotonic() - began, "s", 1200)
+        file = self.tree.root / "srv/round.json"
+        found = json.loads(file.read_text()) if file.is_file() else {}
+        why = found.get("why") or " ".join((done.stdout + done.stderr).split())[-250:]
+        self.holds("one round of the demo: the report names the injected layer", bool(found.get("right")), why)
+
+
+def _state(site: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of each file of the image's own packages."""
+    files = [path for name in KEPT for path in (site / name).rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.suffix != ".pyc"}
+
+
+def _failures(output: str) -> str:
+    """The first three, by name."""
+    return ", ".join(re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)[:3])
+
+
+@contextmanager
+def laid(name: str) -> Iterator[tuple[Tree, Path]]:
+    """A copy of the named tree, and a folder for what it is given; both removed at the end."""
+    suite, machine, _ = TREES[name]
+    with emulated(machine):
+        base = base_tree(suite) if machine == os.uname().machine else foreign_tree(suite, machine)
+        folder = Path(tempfile.mkdtemp(prefix="tidegauge-elsewhere-"))
+        try:
+            subprocess.run(["cp", "-a", str(base), str(folder / "tree")], check=True, timeout=300)
+            yield Tree(folder / "tree"), folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def resolved() -> list[Figure]:
+    """Whether the bundle for boards has a wheel of each package for each Python."""
+    group = "wheels for boards, aarch64"
+    folder = offline.bundle("aarch64", " ".join(offline.PYTHONS))
+    found = []
+    for python in offline.PYTHONS:
+        lacking = offline.without_wheel(folder / "wheels", "aarch64", python)
+        note = ", ".join(lacking)
+        found.append(Figure(group, f"Python {python}: packages without a wheel", len(lacking), "", 0.0, "<=", note))
+    count = len(list((folder / "wheels").glob("*.whl")))
+    found.append(Figure(group, "wheels, with a hash each", count, "", 1.0))
+    offline.remove(folder)
+    for each in found:
+        print(f"  {each.name}: {each.value:g} {goal(each)} {each.note}".rstrip(), flush=True)
+    return found
+
+
+def measure(names: list[str], steps: list[str]) -> Report:
+    """A step that could not be done is a missed goal, with its reason."""
+    print("wheels", flush=True)
+    figures = resolved()
+    for name in names:
+        with laid(name) as (tree, scratch):
+            test = Elsewhere(name, tree, scratch)
+            for step in steps:
+                print(f"{test.group}: {step.replace('_', ' ')}", flush=True)
+                try:
+                    getattr(test, step)()
+                except (AssertionError, subprocess.SubprocessError, OSError, ValueError) as error:
+                    test.holds(f"{step} done", False, str(error).replace("\n", " ")[-300:])
+                    if step == "install":
+                        break
+            figures += test.figures
+    never = [
+        NotRun("Python 3.12", "anything at all", "no Debian has it; its wheels are resolved and hashed, no more"),
+        NotRun("aarch64", "on a real machine", "emulated by qemu: times are no measure of a board"),
+    ]
+    return Report(0, False, figures, never)
+
+
+def tools_missing() -> str:
+    """What this machine lacks, empty for nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    lacking = [name for name in ("debootstrap", "systemd-nspawn") if shutil.which(name) is None]
+    if not (DEFINITIONS / "qemu-aarch64.conf").is_file():
+        lacking.append("qemu-user-static")
+    return ", ".join(lacking)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tree", action="append", choices=sorted(TREES), help="only this one")
+    parser.add_argument("--step", action="append", choices=STEPS, help="only these, after the install")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the documentation")
+    given = parser.parse_args()
+    lacking = tools_missing()
+    if lacking:
+        print(f"board-test-arm: this machine lacks {lacking}: on Debian, apt-get install it as root", file=sys.stderr)
+        return 2
+    steps = ["install", *(step for step in STEPS[1:] if not given.step or step in given.step)]
+    report = measure(given.tree or list(TREES), steps)
+    if given.json is not None:
+        given.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if given.markdown:
+        Console(soft_wrap=True).print(markdown(report), markup=False, highlight=False)
+    for row in report.not_run:
+        print(f"not run: {row.group}: {row.name}: {row.reason}")
+    print(f"board-test-arm: {len(report.missed)} of {len(report.figures)} missed")
+    return 1 if report.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
