@@ -11,6 +11,8 @@ BLOBS = "blobs/sha256"
 MAX_MANIFEST = 16 << 20
 #: Quotation marks and commas in a manifest. Four thousand traces with per-code counts have 300,000 and 1.2 million.
 MAX_QUOTES, MAX_ITEMS = 400_000, 1_500_000
+#: Dimensions of a tensor, and the most that one of them, or its bytes, may be.
+MAX_RANK, MAX_ELEMENTS = 8, 1 << 40
 #: zstd window that a reader grants, bytes.
 MAX_WINDOW = 8 << 20
 

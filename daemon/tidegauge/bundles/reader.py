@@ -15,6 +15,7 @@ from tidegauge.bundles import layout
 from tidegauge.bundles.errors import BundleError
 from tidegauge.bundles.manifest import SCHEMA, Blob, Manifest, blobs_of
 from tidegauge.bundles.sealing import Sealed, recipient_of, unseal
+from tidegauge.tensors import ELEMENT_SIZES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -45,6 +46,7 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"the manifest of {where} is damaged", str(error)) from error
     _check_blobs(manifest, where)
+    _check_tensors(manifest, where)
     return manifest
 
 
@@ -122,6 +124,22 @@ def _check_blobs(manifest: Manifest, where: str) -> None:
     for blob in blobs_of(manifest).values():
         if blob.encoding == "raw" and blob.stored != blob.size:
             raise BundleError(f"the manifest of {where} contradicts itself about blob {blob.sha256}")
+
+
+def _check_tensors(manifest: Manifest, where: str) -> None:
+    """What a shape says is believed by whoever reads the tensor: no dimension below 0 that makes a product come out
+    right, no product that overflows an index, no element type that NumPy would take for an object.
+    """
+    stored = (manifest.inputs, manifest.device_outputs, manifest.reference_outputs, manifest.traced_outputs)
+    for spec in (item.spec for group in stored for item in group):
+        if (
+            spec.dtype not in ELEMENT_SIZES
+            or len(spec.shape) > layout.MAX_RANK
+            or min(spec.shape, default=0) < 0
+            or max(spec.shape, default=0) > layout.MAX_ELEMENTS
+            or spec.nbytes > layout.MAX_ELEMENTS
+        ):
+            raise BundleError(f"the manifest of {where} has a tensor of an impossible shape or type", spec.name[:80])
 
 
 def _read(path: Path, limit: int) -> bytes:
