@@ -101,6 +101,7 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python tools/cli_reference.py > docs/cli.md
 	@$(BIN)/python tools/metrics_reference.py > docs/metrics.md
 	@$(BIN)/python tools/events_reference.py > docs/events.md
+	@$(BIN)/python tools/journal_catalog.py > systemd/tidegauge.catalog
 	@$(BIN)/python -m tidegauge.compare.schema
 	@$(BIN)/python tools/wire_schemas.py
 

@@ -7,6 +7,7 @@ its line.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -19,6 +20,8 @@ from tidegauge.attribution import REPLAYS, Verdict
 from tidegauge.detectors.camera import CONDITIONS
 from tidegauge.link.board_commands import AnyCommand
 from tidegauge.link.gate import Refusal as CommandRefusal
+from tidegauge.log_kinds import ALARM_RAISED, KINDS
+from tidegauge.log_limit import MOST, SECONDS
 from tidegauge.metrics import CAPTURE_RESULTS, HEALTH_STATES, KNOWN_ANSWER_SIDES, Refusal
 from tidegauge.spool.planner import DropReason
 from tidegauge.tidl.log_causes import LogCause
@@ -30,9 +33,22 @@ Generated from the code by `tools/events_reference.py`: the words that appear in
 logs. An alarm goes out once when it is latched and once when it ends, on the topic `…/alarm` ([protocol](protocol.md));
 it is kept over restarts, and is in `tidegauge status` and in the bundle of its capture.
 
-The agent logs to stderr, which systemd gives to journald: `time LEVEL part: sentence`. An alarm is a line of level
-`WARNING` that begins with `alarm (severity), verdict …`. Find lines by the part's name; they carry no message ids.
+What the log says, and how to find it in systemd's journal, is [below](#in-the-journal).
 """
+JOURNAL = """\
+Under systemd each line goes to the journal with its level, its place in the code, the board (`TIDEGAUGE_DEVICE`), the
+model (`TIDEGAUGE_MODEL`), the part that says it (`TIDEGAUGE_PART`), and, where it tells of an event of this table, with
+that event's `MESSAGE_ID`, its word as `TIDEGAUGE_EVENT`, and the fields named here, each under `TIDEGAUGE_`.
+Elsewhere it is text on stderr: `time LEVEL part: sentence`.
+
+    journalctl -u tidegauge-agent MESSAGE_ID={id}    # every alarm
+    journalctl -u tidegauge-agent TIDEGAUGE_EVENT={word} TIDEGAUGE_DETECTOR=loss    # those of one detector
+    journalctl -u tidegauge-agent -x -n 20    # with effect and cure beside each
+    journalctl -u tidegauge-agent -o json --output-fields=MESSAGE,TIDEGAUGE_BUNDLE    # for programs
+
+Of one kind, and of one worker, detector or fault, at most {most} lines are written in {seconds:.0f} seconds; how many
+were left out is a line of its own. The agent never waits for the journal: what that does not take at once is counted by
+`tidegauge_log_lines_lost_total`. Ids and words never change."""
 #: Detector's name → what it has found.
 DETECTORS = {
     LOSS: "the product loss between device and reference has been above its accepted limit for too long to be chance",
@@ -65,6 +81,15 @@ def reference() -> str:
             "Labels of `tidegauge_worker_ends_total` and `tidegauge_remote_log_faults_total`, as far as these go.",
         ),
         _table("Words", ("where", "one of"), _vocabularies()),
+        _table(
+            "In the journal",
+            ("event", "id", "fields", "effect", "what to do"),
+            (
+                (kind.word, f"`{kind.id}`", _words(kind.fields), _plain(kind.effect), _plain(kind.cure))
+                for kind in KINDS
+            ),
+            JOURNAL.format(id=ALARM_RAISED.id, word=ALARM_RAISED.word, most=MOST, seconds=SECONDS),
+        ),
         _table("Commands of a board", ("command", "parameters", "does"), _structs(AnyCommand.__args__)),
         _table(
             "Inside the agent",
@@ -110,6 +135,11 @@ def _structs(kinds: Iterable[type[msgspec.Struct]]) -> Iterator[tuple[str, str, 
 
 def _words(found: Iterable[str]) -> str:
     return ", ".join(f"`{each}`" for each in (found if not isinstance(found, frozenset) else sorted(found)))
+
+
+def _plain(text: str) -> str:
+    """Place-holders of the journal's catalogue, as names of fields."""
+    return re.sub(r"@(\w+)@", r"`\1`", text)
 
 
 def _cell(text: str) -> str:

@@ -1,7 +1,7 @@
 """systemd's journal, spoken to by its native protocol: fields beside the sentence, and no wait.
 
 Source: systemd's documentation "Native Journal Protocol" (systemd.io/JOURNAL_NATIVE_PROTOCOL); for the names of fields
-systemd.journal-fields(7); for JOURNAL_STREAM systemd.exec(5). docs/adr says why no library does it.
+systemd.journal-fields(7); for JOURNAL_STREAM systemd.exec(5). docs/adr/0020 says why no library does it.
 """
 
 from __future__ import annotations
