@@ -246,6 +246,14 @@ BUNDLE_REFUSED = Kind(
     "The sentence names the reason: its policy, its disk, or a damaged file.",
     ("bundle", "reason"),
 )
+ANSWER_IGNORED = Kind(
+    "answer_ignored",
+    "An answer in the collector's name is ignored",
+    "It has no signature by a key that the board pins: nothing is deleted on its word, and the board asks again.",
+    "The reason `unsigned` or `unknown_key` at every answer: pin the key that `tidegauge collector keys own` prints. "
+    "Else somebody forges answers: look who may publish at the broker.",
+    ("reason",),
+)
 LINK_UP = Kind("link_up", "The link to the broker is up", "Alarms and bundles go out.", _NOTHING)
 LINK_DOWN = Kind(
     "link_down",

@@ -111,7 +111,7 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.033, 0.05, 0.1, 0.5)
 SHADOW_BUCKETS = (0.1, 1)
 LOSS_BUCKETS = (0.01, 0.05, 0.1, 0.5)
 NMSE_BUCKETS = (1e-4, 1e-2)
-LAG_BUCKETS = (0.1, 0.5)
+LAG_BUCKETS = (0.1,)
 
 
 class AgentMetrics:
@@ -308,6 +308,7 @@ class AgentMetrics:
         )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
+        self.answers_dropped = self._counter("mqtt_answers_dropped_total", "Answers to no avail; the status says why.")
         self.link_faults = self._counter("mqtt_faults_total", "Faults of the link to the broker, by kind.", "kind")
         self.commands = self._counter(
             "commands_total", "Commands over the broker: carried out, declined, or refused and why.", "result"

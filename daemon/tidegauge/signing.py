@@ -59,6 +59,7 @@ class Use(Enum):
     MANIFEST = b"tidegauge manifest v1\n"
     COMMAND = b"tidegauge command v1\n"
     ANSWER = b"tidegauge command answer v1\n"
+    FILE_RESPONSE = b"tidegauge file response v1\n"
 
 
 class KeyUnusable(TidegaugeError):

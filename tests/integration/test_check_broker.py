@@ -14,16 +14,18 @@ import pytest
 from integration.link_peer import DEVICE, CertificateAuthority, Mosquitto, free_port, link, mosquitto
 from tidegauge.camera.config import CameraConfig
 from tidegauge.link import commands, mqtt
+from tidegauge.link.answers import sign_response
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.receiver import Receiver, Respond
-from tidegauge.link.wire import encode
 from tidegauge.preflight.context import Context, Settings
 from tidegauge.preflight.probe import Finding
 from tidegauge.preflight.probes import broker, rights
 from tidegauge.preflight.session import client_id
 from tidegauge.profile import Output, Preprocess, Profile
+from tidegauge.signing import FileKey
 from tidegauge.spool.limits import SpoolLimits
 
+COLLECTOR, DEVICE_KEY = FileKey(b"c" * 32), FileKey(b"d" * 32)
 LEAVES = ("status", "alarm", "result", "command-answer", "file/#")
 
 
@@ -76,7 +78,8 @@ async def collect(config: LinkConfig, seen: list[tuple[str, bytes]], up: asyncio
                 where = commands.parse(topic)
                 for action in Receiver(where.file_id).handle(topic, where.command, payload, 0.0):
                     assert isinstance(action, Respond), "nothing is to be stored"
-                    await connection.publish(commands.response_topic(DEVICE), encode(action.response))
+                    answer = sign_response(action.response, COLLECTOR)
+                    await connection.publish(commands.response_topic(DEVICE), answer)
 
 
 def test_over_mutual_tls_with_the_documented_rights_and_a_collector(tmp_path: Path) -> None:
@@ -87,8 +90,16 @@ def test_over_mutual_tls_with_the_documented_rights_and_a_collector(tmp_path: Pa
             up = asyncio.Event()
             task = asyncio.create_task(collect(rig.link(running.port, "collector"), seen, up))
             await up.wait()
-            device = context(rig.link(running.port, "device"), tmp_path)
+            config = rig.link(running.port, "device")
+            device = context(msgspec.structs.replace(config, collector_keys=(COLLECTOR.public,)), tmp_path)
             findings = await asyncio.to_thread(broker.run, device), await asyncio.to_thread(rights.run, device)
+            open_to_all = await asyncio.to_thread(broker.run, context(config, tmp_path))
+            assert open_to_all.status == "warning"
+            assert "link.collector_keys" in open_to_all.cure
+            stranger = msgspec.structs.replace(config, collector_keys=(DEVICE_KEY.public,))
+            deaf = await asyncio.to_thread(rights.run, context(stranger, tmp_path))
+            assert deaf.status == "failed"
+            assert "unknown_key" in deaf.found
             task.cancel()
             await asyncio.wait([task])
             return findings

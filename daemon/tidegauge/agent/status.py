@@ -99,7 +99,9 @@ class LinkStatus(msgspec.Struct, frozen=True):
     `broker_age`: seconds since the broker last answered anything, None without a connection: it decides `connected`.
     `error`, `fault`: the present fault and its kind (`link.errors.KINDS`); `denied`: what the broker forbade last;
     empty for none. `held`: why no blob may go now, empty where they may. `renewal`: what a person must do for the
-    next certificate, empty for nothing.
+    next certificate, empty for nothing. `answers_signed`: whether only answers count that a pinned key has signed;
+    `answers_dropped`: how many did not count since the start, by `link.answers.Fault`; `dropped_last`: what was wrong
+    with the last one.
     """
 
     connected: bool
@@ -111,6 +113,9 @@ class LinkStatus(msgspec.Struct, frozen=True):
     denied: str = ""
     held: str = ""
     renewal: str = ""
+    answers_signed: bool = False
+    answers_dropped: dict[str, int] = {}
+    dropped_last: str = ""
 
 
 class SpoolStatus(msgspec.Struct, frozen=True):
@@ -314,6 +319,9 @@ class Observer:
             state.denied,
             self._uplink.held,
             state.renewal,
+            state.pinned,
+            {reason: count for reason, count in state.dropped.items() if count},
+            state.dropped_last,
         )
 
     def _spool_status(self) -> SpoolStatus:

@@ -51,6 +51,7 @@ class Ticker:
         self._spool_faults = 0
         self._publishes: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
+        self._dropped_answers = 0
         self._lost = 0
         self._sent = self._refused = 0
         self._link, self._look_again = link, 0.0
@@ -125,6 +126,9 @@ class Ticker:
         self._spool_faults = faults
         state = self._uplink.state
         metrics.mqtt_connected.set(1 if state.connected else 0)
+        dropped = state.dropped.total()
+        metrics.answers_dropped.inc(dropped - self._dropped_answers)
+        self._dropped_answers = dropped
         for kind in LINK_FAULTS:
             count = state.failures[kind]
             metrics.link_faults.labels(kind).inc(count - self._faults[kind])

@@ -42,6 +42,25 @@ def list_keys(path: Path, as_json: bool) -> None:
     Console(soft_wrap=True).print(table)
 
 
+@keys.command("own")
+@config_option
+def own(path: Path) -> None:
+    """Print the public half of the key that signs this collector's answers, for boards to pin."""
+    from tidegauge import signing
+    from tidegauge.collector.trust import ANSWER_KEY
+
+    config = configuration.load(path)
+    file = Path(config.trust.answer_key) if config.trust.answer_key else config.data_folder / ANSWER_KEY
+    if not file.exists():
+        raise TidegaugeError(
+            f"there is no key {file}",
+            "start the collector once, or make a key by `tidegauge keys new` and name it in `trust.answer_key`",
+        )
+    public = signing.load(file).public
+    click.echo(public)
+    click.echo(f'pin it in the agent.toml of each board:\n[link]\ncollector_keys = ["{public}"]', err=True)
+
+
 @keys.command("register")
 @config_option
 @click.argument("device")

@@ -175,6 +175,10 @@ def _link(report: StatusReport) -> str:
         state += f", broker heard {link.broker_age:.0f} s ago"
     denied = f"; the broker forbids: {link.denied}" if link.denied else ""
     denied += f"; {link.renewal}" if link.renewal else ""
+    if not link.answers_signed:
+        denied += "; answers are believed without a signature: pin the collector's key (`link.collector_keys`)"
+    if link.answers_dropped:
+        denied += f"; {sum(link.answers_dropped.values())} answers ignored, at last {link.dropped_last}"
     held = f"; blobs wait: {link.held}" if link.held else ""
     age = "never answered" if link.answer_age is None else f"last answer {_duration(link.answer_age)} ago"
     return f"{state}, collector {age}, {link.bundles_sent} bundles sent{held}{denied}"

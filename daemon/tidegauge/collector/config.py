@@ -193,10 +193,14 @@ class TrustConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `devices` "first_use": the key of a device's first signed manifest is its own from then on; "registered": only keys
     that a person has given by `tidegauge collector keys register`. `keep_commands`: signed commands of operators that a
     board was not there to hear are sent again when it is, until they expire.
+
+    `answer_key`: file with the private key (`tidegauge keys new`) that signs answers to boards; "": `answers.key` in
+    `data`, made at the first start. Processes of one collector share a key, or boards pin the key of each.
     """
 
     devices: TrustPolicy = "first_use"
     keep_commands: bool = True
+    answer_key: str = ""
 
 
 class CommandsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -278,6 +282,7 @@ def load(path: Path) -> CollectorConfig:
             config.http, certificate=absolute(config.http.certificate), key=absolute(config.http.key)
         ),
         commands=msgspec.structs.replace(config.commands, key=absolute(config.commands.key)),
+        trust=msgspec.structs.replace(config.trust, answer_key=absolute(config.trust.answer_key)),
         link=located(path, config.link, os.environ),
     )
 

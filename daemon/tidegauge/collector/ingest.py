@@ -17,10 +17,12 @@ from tidegauge.collector import waiting
 from tidegauge.collector.reception import Reception, Shelf
 from tidegauge.collector.store import Store
 from tidegauge.collector.uploads import UPLOADS
+from tidegauge.link.answers import nonce_of, sign_response
 from tidegauge.link.command_wire import ANSWER, COMMAND, MAX_ANSWER, command_topic
-from tidegauge.link.commands import BadTopic, FileTopic, FinCommand, parse, response_topic
+from tidegauge.link.commands import BadTopic, FileTopic, FinCommand, InitCommand, parse, response_topic
 from tidegauge.link.receiver import FAILURE
-from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode, encode
+from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode
+from tidegauge.signing import KeyProvider
 
 _log = logging.getLogger(__name__)
 
@@ -53,18 +55,21 @@ Publish = Callable[[str, bytes], Awaitable[None]]
 
 
 class Ingest:
-    """`put` takes each message; `run` works until it is cancelled. `publish` sends an answer, QoS 1, not retained."""
+    """`put` takes each message; `run` works until it is cancelled. `publish` sends an answer, QoS 1, not retained.
 
-    def __init__(self, shelf: Shelf, publish: Publish) -> None:
-        self._lanes = [_Lane(shelf, publish) for _ in range(_LANES)]
-        self._metrics, self._publish, self._told = shelf.metrics, publish, set[str]()
+    `key`: signs the answers; None leaves them unsigned.
+    """
+
+    def __init__(self, shelf: Shelf, publish: Publish, key: KeyProvider | None = None) -> None:
+        self._lanes = [_Lane(shelf, publish, key) for _ in range(_LANES)]
+        self._metrics, self._publish, self._key, self._told = shelf.metrics, publish, key, set[str]()
 
     async def put(self, topic: str, payload: bytes) -> None:
         """One message, from anyone: it may be anything."""
         small = _SMALL.fullmatch(topic)
         device = small["device"] if small is not None else topic.removeprefix(f"{PREFIX}/").partition("/")[0]
         if device in RESERVED:
-            await self._refuse(device, topic)
+            await self._refuse(device, topic, payload)
             return
         if small is not None:
             await self._lane(small["device"]).put_small(small["device"], small["kind"], payload)
@@ -77,15 +82,16 @@ class Ingest:
             return
         await self._lane(parsed.device).put_file(topic, parsed, payload)
 
-    async def _refuse(self, device: str, topic: str) -> None:
+    async def _refuse(self, device: str, topic: str, payload: bytes) -> None:
         """A board may not be called what the collector calls something of its own: it hears so, and the log tells."""
         self._metrics.refused("reserved_name")
         if device not in self._told:
             self._told.add(device)
             _log.error("a board calls itself %s: %s", device, _NOT_A_NAME)
         if topic.endswith("/init"):
-            answer = FileResponse(topic, FAILURE, f"reserved_name: {_NOT_A_NAME}")
-            await self._publish(response_topic(device), encode(answer))
+            nonce = nonce_of(InitCommand(), payload)
+            answer = FileResponse(topic, FAILURE, f"reserved_name: {_NOT_A_NAME}", nonce=nonce)
+            await self._publish(response_topic(device), sign_response(answer, self._key))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -99,8 +105,8 @@ class Ingest:
 class _Lane:
     """The messages of some devices, one after another."""
 
-    def __init__(self, shelf: Shelf, publish: Publish) -> None:
-        self._shelf, self._publish = shelf, publish
+    def __init__(self, shelf: Shelf, publish: Publish, key: KeyProvider | None) -> None:
+        self._shelf, self._publish, self._key = shelf, publish, key
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_LANE_MESSAGES)
         self._files: OrderedDict[tuple[str, str], Reception] = OrderedDict()
         self._seen: dict[str, float] = {}
@@ -141,7 +147,8 @@ class _Lane:
 
     async def _on_quiet(self) -> None:
         for (device, _), reception in list(self._files.items()):
-            await self._answer(device, await asyncio.to_thread(reception.tick, monotonic()))
+            answers = await asyncio.to_thread(reception.tick, monotonic())
+            await self._answer(device, answers, reception.nonce)
             await asyncio.to_thread(reception.record)
 
     async def _on_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
@@ -171,7 +178,7 @@ class _Lane:
             _log.error("%s of %s: the database failed (%s)", parsed.file_id, parsed.device, error.orig)
             self._files.pop((parsed.device, parsed.file_id), None)
             return
-        await self._answer(parsed.device, answers)
+        await self._answer(parsed.device, answers, nonce_of(parsed.command, payload) or reception.nonce)
 
     async def _reception(self, device: str, file_id: str) -> Reception:
         key = (device, file_id)
@@ -183,12 +190,13 @@ class _Lane:
             await asyncio.to_thread(oldest.record)
         return self._files[key]
 
-    async def _answer(self, device: str, answers: list[FileResponse]) -> None:
-        """In their order, but without waiting for the broker: a lane would else do nothing for a round trip a chunk."""
+    async def _answer(self, device: str, answers: list[FileResponse], nonce: str) -> None:
+        """Signed, in their order, but without waiting for the broker: else a lane would do nothing for a round trip."""
         assert self._tasks is not None, "`run` is not running"
         for answer in answers:
             await self._unheard.acquire()
-            self._tasks.create_task(self._say(response_topic(device), encode(answer)))
+            payload = sign_response(msgspec.structs.replace(answer, nonce=nonce), self._key)
+            self._tasks.create_task(self._say(response_topic(device), payload))
 
     async def _say(self, topic: str, payload: bytes) -> None:
         try:

@@ -61,13 +61,10 @@ ELSEWHERE_SECONDS = 60.0
 #: Seconds for which another ingester that checks a file is left to answer alone. A board that asks again has waited for
 #: longer than this, by its time-out.
 QUIET_SECONDS = 10.0
-
 #: Largest segment of a journal: a board closes one at a sixteenth of this.
 RECORDS_BYTES = 1 << 20
-
 #: States of a bundle that still waits.
 _OPEN = ("received", "waiting_blobs")
-
 ASKS_FOR_ALL = PullConfig()
 #: Called with (device, bundle) when a bundle has become complete.
 Completed = Callable[[str, str], None]
@@ -107,6 +104,11 @@ class Reception:
     def deadline(self) -> float | None:
         """When `tick` is due, on the monotonic clock."""
         return self._receiver.deadline
+
+    @property
+    def nonce(self) -> str:
+        """What the board's last question said, as far as this process or the database knows."""
+        return self._receiver.nonce
 
     def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
         """One message of the device; returns the answers to publish."""

@@ -43,6 +43,7 @@ from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage
 from tidegauge.collector.store import Store
 from tidegauge.collector.transfer_rows import Claimant
+from tidegauge.collector.trust import answer_key
 from tidegauge.collector.uploads import Uploads
 from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
@@ -108,7 +109,8 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     link = _link(config, store, jobs.executor, metrics, topics) if "ingest" in config.roles else None
     me = Claimant(jobs.executor, config.workers.dead_after)
     shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, me, config.trust.devices, config.pull)
-    ingest = Ingest(shelf, link.publish if link is not None else _nobody)
+    signs = answer_key(data, config.trust.answer_key) if link is not None else None
+    ingest = Ingest(shelf, link.publish if link is not None else _nobody, signs)
     site = Site(
         base=config.http.base,
         store=store,

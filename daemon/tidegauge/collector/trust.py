@@ -1,13 +1,17 @@
 """Whose manifests are taken in: the signature must be that of the content, and the key the device's.
 
 The first key that a device signs with is taken for its own, or only keys that a person has registered. From then on a
-manifest by another key, or by none, is refused, whatever the broker let through.
+manifest by another key, or by none, is refused, whatever the broker let through. And the key that signs what the
+collector itself answers.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from pathlib import Path
 
+from tidegauge import signing
 from tidegauge.bundles import signature
 from tidegauge.bundles.manifest import Manifest
 from tidegauge.clocks import wall
@@ -15,6 +19,12 @@ from tidegauge.collector.config import TrustPolicy
 from tidegauge.collector.key_rows import DeviceKey
 from tidegauge.collector.manifests import BadManifest
 from tidegauge.collector.store import Store
+from tidegauge.signing import KeyProvider
+
+_log = logging.getLogger(__name__)
+
+#: The collector's own key, in its data folder.
+ANSWER_KEY = "answers.key"
 
 
 class BadSignature(BadManifest):
@@ -33,6 +43,24 @@ class OtherKey(BadManifest):
     """Signed, but by a key that is not known as the device's."""
 
     reason = "other_key"
+
+
+def answer_key(data: Path, given: str) -> KeyProvider:
+    """The key that signs answers to boards: in the file `given`, else `answers.key` in `data`, made at the first start.
+
+    Raises KeyUnusable: an answer without the signature would be no answer to a board that pins the key.
+    """
+    path = data / ANSWER_KEY
+    if given or path.exists():
+        return signing.load(Path(given) if given else path)
+    try:
+        key = signing.create(path)
+    except signing.KeyUnusable:
+        if not path.exists():
+            raise
+        return signing.load(path)  # another process was quicker
+    _log.info("answers are signed by the new key %s: boards may pin it (`link.collector_keys`)", key.public)
+    return key
 
 
 @dataclass(frozen=True)

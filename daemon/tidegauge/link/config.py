@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tidegauge.signing import PublicKey
+
 #: Two local times of a day, or nothing.
 SPAN = r"^(([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9])?$"
 Seconds = Annotated[float, Meta(gt=0)]
@@ -30,6 +32,8 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     so many seconds at random, so that a fleet doesn't come all at once. Bundles take at most `bytes_per_second` (0: no
     limit), and their blobs go between the local times of `upload_window` only, such as "22:00-06:00" (empty: always);
     what is small goes at any time. `mib_per_day`: blobs that a day may cost, whatever the collector asks for.
+    `collector_keys`: public keys (64 hexadecimal digits, from `tidegauge collector keys own`) of which the board
+    believes answers. Without one it believes whoever may publish them, and deletes on that word what it has sent.
     """
 
     host: str = "127.0.0.1"
@@ -55,3 +59,4 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_per_second: Annotated[int, Meta(ge=0)] = 0
     upload_window: Annotated[str, Meta(pattern=SPAN)] = ""
     mib_per_day: Annotated[int, Meta(ge=1)] = 4096
+    collector_keys: tuple[PublicKey, ...] = ()

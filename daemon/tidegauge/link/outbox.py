@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegauge.clocks import monotonic
+from tidegauge.link.answers import Dropped, Fault
 from tidegauge.link.errors import KINDS, LinkError
 from tidegauge.link.sender import Refused
 from tidegauge.link.wire import AlarmChange, Result, Status
-from tidegauge.log_kinds import LINK_DOWN, LINK_REFUSED
+from tidegauge.log_kinds import ANSWER_IGNORED, LINK_DOWN, LINK_REFUSED
 
 #: Changes of alarms that are kept while there is no link. They are few: detectors latch.
 MAX_ALARMS = 1000
@@ -28,6 +29,8 @@ class UplinkState:
     kind, "" while there is none; `denied`: what the broker forbade last, "" for nothing; `bytes_sent`: chunks taken by
     the broker. `heard`: when the broker last answered, None while there is no connection; `patience`: seconds after
     which it counts as gone. `renewal`: what a person must do for the next certificate, "" for nothing.
+    `pinned`: whether a collector's key is, so that only what it has signed counts.
+    `dropped`: answers that did not count, by `answers.Fault`; `dropped_last`: what was wrong with the last one.
     """
 
     heard: Callable[[], float] | None = None
@@ -43,6 +46,9 @@ class UplinkState:
     fault: str = ""
     denied: str = ""
     renewal: str = ""
+    pinned: bool = False
+    dropped: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(Fault, 0)))
+    dropped_last: str = ""
 
     def works(self) -> None:
         """Connected, and served."""
@@ -61,6 +67,16 @@ class UplinkState:
         if self.denied != str(error):
             log.error("%s", error, extra=LINK_REFUSED.of(fault=error.kind))
         self.denied = str(error)
+
+    def drops(self, dropped: Dropped, log: logging.Logger) -> None:
+        """An answer does not count. One line for each thing; whoever forges many fills no log."""
+        self.dropped[dropped.reason] += 1
+        said = f"an answer in the collector's name is ignored ({dropped.reason}): {dropped.sentence}"
+        if self.dropped_last != said:
+            # A late one, or the answer to a `tidegauge check` beside this agent, is nobody's forgery.
+            level = logging.INFO if dropped.reason is Fault.STALE else logging.WARNING
+            log.log(level, "%s", said, extra=ANSWER_IGNORED.of(reason=dropped.reason.value))
+        self.dropped_last = said
 
     @property
     def broker_age(self) -> float | None:

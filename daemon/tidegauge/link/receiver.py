@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegauge.link import ranges
+from tidegauge.link.answers import nonce_of
 from tidegauge.link.commands import AbortCommand, ChunkCommand, Command, FinCommand, InitCommand
 from tidegauge.link.ranges import Ranges
 from tidegauge.link.wire import FileResponse, Init, decode
@@ -122,6 +123,8 @@ class Receiver:
         self.coverage: Ranges = ranges.merged(coverage, init.size) if init else ()
         self.stored = stored
         self.verifying = False
+        #: What the board has said with its last question: each answer says it again.
+        self.nonce = init.nonce if init else ""
         self.deadline: float | None = None
         self._fin: str | None = None
 
@@ -136,6 +139,7 @@ class Receiver:
 
     def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[Action]:
         """One command of the sender. `topic` is echoed in the answer."""
+        self.nonce = nonce_of(command, payload) or self.nonce
         match command:
             case InitCommand():
                 return self._on_init(topic, payload)

@@ -37,10 +37,12 @@ Deliver = Callable[[str, bytes], Awaitable[bool]]
 class RecordLane:
     """`sent`: segments that are at the collector. Used from the event loop's thread only."""
 
-    def __init__(self, device: str, limits: SenderLimits, rng: Random, spool: Spool, log: logging.Logger) -> None:
+    def __init__(
+        self, device: str, limits: SenderLimits, rng: Random, spool: Spool, log: logging.Logger, nonce: str = ""
+    ) -> None:
         self.sent = 0
         self._device, self._spool, self._log = device, spool, log
-        self._sender = Sender(device, limits, rng)
+        self._sender = Sender(device, limits, rng, nonce)
         self._files: dict[str, JournalFile] = {}
         self._actions: deque[Publish | SendChunk] = deque()
         self._finished: deque[JournalFile] = deque()

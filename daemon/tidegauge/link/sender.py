@@ -110,8 +110,9 @@ class _Job:
 class Sender:
     """One connection's worth of bundles, one after another; a bundle that must wait lets the next one pass."""
 
-    def __init__(self, device: str, limits: SenderLimits, rng: Random) -> None:
-        self._device, self._limits, self._rng = device, limits, rng
+    def __init__(self, device: str, limits: SenderLimits, rng: Random, nonce: str = "") -> None:
+        """`nonce`: sent with each question, for the answer to repeat."""
+        self._device, self._limits, self._rng, self._nonce = device, limits, rng, nonce
         self._jobs: dict[str, _Job] = {}
         self._active: _Job | None = None
         self._largest_chunk: int | None = None
@@ -139,7 +140,7 @@ class Sender:
     def add(self, outgoing: Outgoing, now: float) -> list[Action]:
         """Queue at the end; a key that is queued already is left as it is."""
         if outgoing.key not in self._jobs:
-            head = FileTransfer(self._device, outgoing.key, outgoing.head, self._limits, self._rng)
+            head = FileTransfer(self._device, outgoing.key, outgoing.head, self._limits, self._rng, self._nonce)
             self._jobs[outgoing.key] = _Job(outgoing, head)
         return self._next(now)
 
@@ -261,7 +262,7 @@ class Sender:
         held = self._is_held(job, now)
         while job.todo and not held and self._may_open(job):
             file = job.outgoing.parts[job.todo.pop(0)]
-            part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng)
+            part = FileTransfer(self._device, job.outgoing.key, file, self._limits, self._rng, self._nonce)
             job.parts[file.file_id] = part
             out += part.start(self._chunk_limit())
         if not job.sends_blobs:

@@ -17,7 +17,7 @@ from tidegauge.link import ranges
 from tidegauge.link.commands import ChunkCommand, Command, FinCommand, InitCommand, fin_topic, init_topic
 from tidegauge.link.ranges import Ranges
 from tidegauge.link.receiver import Reason
-from tidegauge.link.wire import FileResponse, Init, encode
+from tidegauge.link.wire import FileResponse, Init, Question, encode
 
 #: A chunk is never made smaller than this, whatever a broker's limit.
 MIN_CHUNK = 4096
@@ -89,7 +89,9 @@ class FileTransfer:
     called when nothing has been heard for `pause()` seconds since the last publish.
     """
 
-    def __init__(self, device: str, key: str, file: FileRef, limits: SenderLimits, rng: Random) -> None:
+    def __init__(
+        self, device: str, key: str, file: FileRef, limits: SenderLimits, rng: Random, nonce: str = ""
+    ) -> None:
         self.file = file
         self.state = State.IDLE
         self.reason = ""
@@ -99,7 +101,7 @@ class FileTransfer:
         self.reserved = 0
         #: The largest chunk that broker and link allow now: chunks grow up to it, by doubling.
         self.allowed = limits.chunk
-        self._device, self._key, self._limits, self._rng = device, key, limits, rng
+        self._device, self._key, self._limits, self._rng, self._nonce = device, key, limits, rng, nonce
         self._sent: Ranges = ()
         self._chunk = self._ceiling = limits.chunk
         self._best = 0
@@ -122,14 +124,15 @@ class FileTransfer:
         """Say `init`; its answer tells where to go on. The chunk stays what it was unless the broker allows less."""
         self.allowed = largest_chunk
         self._chunk = max(MIN_CHUNK, min(self._chunk, largest_chunk))
-        init = Init(self.file.name, self.file.size, self.file.file_id, self.file.user_data)
+        init = Init(self.file.name, self.file.size, self.file.file_id, self.file.user_data, self._nonce)
         self.state = State.OPENING
         return [Publish(init_topic(self._device, self.file.file_id), encode(init))]
 
     def close(self) -> list[Publish | SendChunk]:
         """Say `fin`: after the last chunk, and again for a manifest when its wanted blobs are stored."""
         self.state = State.CLOSING
-        return [Publish(fin_topic(self._device, self.file.file_id, self.file.size), b"")]
+        question = encode(Question(self._nonce)) if self._nonce else b""
+        return [Publish(fin_topic(self._device, self.file.file_id, self.file.size), question)]
 
     def refill(self) -> list[Publish | SendChunk]:
         """Room in the window has come by another file's answer."""

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from tidegauge.bundles.errors import BundleError
 from tidegauge.clocks import monotonic
 from tidegauge.errors import TidegaugeError
+from tidegauge.link.answers import Dropped, judge
 from tidegauge.link.command_wire import ANSWER, command_topic
 from tidegauge.link.commands import chunk_topic, response_topic
 from tidegauge.link.config import LinkConfig
@@ -31,7 +32,7 @@ from tidegauge.link.reconnect import Reconnect
 from tidegauge.link.record_lane import RecordLane
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_chunk
-from tidegauge.link.wire import AlarmChange, FileResponse, Result, Status, decode, encode, topic
+from tidegauge.link.wire import AlarmChange, Result, Status, encode, topic
 from tidegauge.log_kinds import BUNDLE_REFUSED, BUNDLE_SET_ASIDE, BUNDLE_STORED, LINK_UP
 from tidegauge.restartable import Restartable
 from tidegauge.spool.store import Entry, Spool
@@ -69,21 +70,21 @@ class Uplink:
         account: Path | None = None,
     ) -> None:
         """`account`: file with what the link has cost today, kept over restarts; None forgets it with the process."""
-        self.state = UplinkState()
+        self.state = UplinkState(pinned=bool(config.collector_keys))
         #: Takes a command, as it came, from whoever may publish at the broker.
         self.on_command: Callable[[bytes], None] | None = None
         #: Makes the status anew whenever it is sent, so that a repeated one says how the board is at that moment.
         self.fresh_status: Callable[[], Status] | None = None
         self._config, self._device, self._spool = config, device, spool
-        self._log = log or logging.getLogger(__name__)
+        self._log, self._nonce = log or logging.getLogger(__name__), SystemRandom().randbytes(16).hex()
         self._account, self._governor = account, Governor(config, account)
         self._rng = Random()
         self._reconnect, self._cut_off = Reconnect(self._rng), False
         self._session = session * RUN
         limits = SenderLimits(config.chunk_bytes, config.window_chunks, config.answer_timeout)
-        self._sender = Sender(device, limits, self._rng)
+        self._sender = Sender(device, limits, self._rng, self._nonce)
         self._sender.link_speed(UNKNOWN_SPEED)
-        self._records = RecordLane(device, limits, self._rng, spool, self._log)
+        self._records = RecordLane(device, limits, self._rng, spool, self._log, self._nonce)
         self._outbox = Outbox(self.state)
         self._outbox.put_status(Status(state="online", session=0))
         self._actions: deque[Publish | SendChunk] = deque()
@@ -125,7 +126,7 @@ class Uplink:
     def reconfigure(self, config: LinkConfig) -> None:
         """Connect anew, with these settings. Chunks keep the size and number that they had."""
         self._config, self._governor = config, Governor(config, self._account)
-        self._holds_at = 0.0
+        self._holds_at, self.state.pinned = 0.0, bool(config.collector_keys)
         self._restartable.restart()
 
     @property
@@ -260,10 +261,9 @@ class Uplink:
                 if self.on_command is not None:
                     self.on_command(payload)
                 continue
-            try:
-                response: FileResponse = decode(FileResponse, payload)
-            except msgspec.DecodeError as error:
-                self._log.warning("an answer of the collector can't be read: %s", error)
+            response = judge(payload, self._config.collector_keys, self._nonce)
+            if isinstance(response, Dropped):
+                self.state.drops(response, self._log)
                 continue
             self.state.last_answer_monotonic = monotonic()
             self._records.response(response, monotonic())

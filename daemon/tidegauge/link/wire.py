@@ -10,22 +10,35 @@ from msgspec import Meta
 from tidegauge.bundles.manifest import Sha256, Size
 
 PREFIX = "tidegauge/v1"
+#: Random, of one run of a board; "" for none.
+Nonce = Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}$")]
 
 
 class Init(msgspec.Struct, frozen=True):
-    """`…/file/{file_id}/init`. Byte-stable across retries: nothing in it may depend on when it is sent."""
+    """`…/file/{file_id}/init`. Byte-stable across retries: nothing in it may depend on when it is sent.
+
+    `nonce`: of this run of the board, repeated by the answer; "" by boards that know of none.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=240)]
     size: Size
     checksum: Sha256
     user_data: dict[str, str] = {}
+    nonce: Nonce = ""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What any question of a board holds: the payload of `…/file/{file_id}/fin/…`, and a part of that of `init`."""
+
+    nonce: Nonce = ""
 
 
 class FileResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """`…/file-response`: the collector's answer to one command (`topic`), the one source of truth for a transfer.
 
     `acked` and `missing`: half-open byte ranges. `stored`: hashed, synced to disk and kept. `wanted`: blobs of a
-    manifest that the collector asks for. `retry_after_ms`: not now.
+    manifest that the collector asks for. `retry_after_ms`: not now. `nonce`: of the question. `key` and `signature`
+    (Ed25519, 64 bytes, base64 in JSON): the collector's, over all before the signature (`link/answers.py`).
     """
 
     topic: str
@@ -37,6 +50,9 @@ class FileResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     wanted: tuple[Sha256, ...] = ()
     stored: bool = False
     retry_after_ms: int = 0
+    nonce: Nonce = ""
+    key: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+    signature: Annotated[bytes, Meta(max_length=64)] = b""
 
 
 class Status(msgspec.Struct, frozen=True):

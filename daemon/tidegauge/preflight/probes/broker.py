@@ -22,6 +22,11 @@ def run(context: Context) -> Finding:
     told = f"{link.host}:{link.port} accepts this device ({'TLS' if secure else 'no TLS'}, MQTT {link.protocol})"
     if not secure and not is_local(link.host):
         return warning(told, "turn TLS on (key `link.ca`): alarms, tensors and the password can be read on the way")
+    if not link.collector_keys:
+        return warning(
+            f"{told}; no collector's key is pinned: whoever may publish can make the board delete its evidence",
+            "pin the key that `tidegauge collector keys own` prints (key `link.collector_keys`)",
+        )
     return ok(told)
 
 

@@ -10,11 +10,13 @@ import asyncio
 
 import msgspec
 
+from tidegauge.link import answers
+from tidegauge.link.answers import Dropped
 from tidegauge.link.command_wire import answer_topic, command_topic
 from tidegauge.link.commands import init_topic, response_topic
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.mqtt import BrokerRefused, Connection, LinkError, PublishRefused, connect
-from tidegauge.link.wire import topic
+from tidegauge.link.wire import FileResponse, topic
 from tidegauge.preflight.context import Context
 from tidegauge.preflight.probe import Finding, Probe, failed, not_applicable, ok, warning
 from tidegauge.preflight.session import client_id, link_of
@@ -30,17 +32,22 @@ def run(context: Context) -> Finding:
     told = True
     try:
         try:
-            refused, answered = asyncio.run(_try(msgspec.structs.replace(link, protocol="5"), client, device))
+            refused, answer = asyncio.run(_try(msgspec.structs.replace(link, protocol="5"), client, device))
         except BrokerRefused:  # a broker that speaks 3.1.1 only
             told = False
-            refused, answered = asyncio.run(_try(link, client, device))
+            refused, answer = asyncio.run(_try(link, client, device))
     except LinkError as error:
         return not_applicable(f"no connection: see `broker` ({error.problem})")
-    return judge(device, refused, answered=answered, told=told)
+    if isinstance(answer, Dropped):
+        return failed(
+            f"the collector's answers don't count for this board ({answer.reason}): {answer.sentence}",
+            "pin the key that `tidegauge collector keys own` prints (key `link.collector_keys`)",
+        )
+    return judge(device, refused, answered=answer is not None, told=told)
 
 
-async def _try(link: LinkConfig, client: str, device: str) -> tuple[list[str], bool]:
-    """The topics that were refused, and whether the collector answered. Raises LinkError."""
+async def _try(link: LinkConfig, client: str, device: str) -> tuple[list[str], FileResponse | Dropped | None]:
+    """The topics that were refused, and what the collector answered, None for nothing. Raises LinkError."""
     refused: list[str] = []
     async with connect(link, client) as connection:
         for name in (response_topic(device), command_topic(device)):
@@ -55,19 +62,20 @@ async def _try(link: LinkConfig, client: str, device: str) -> tuple[list[str], b
                 await connection.publish(name, b"")
             except PublishRefused:
                 refused.append(f"publish {name}")
-        answered = not refused and await _answered(connection)
-    return refused, answered
+        answer = None if refused else await _answer(connection, link.collector_keys)
+    return refused, answer
 
 
-async def _answered(connection: Connection) -> bool:
+async def _answer(connection: Connection, keys: tuple[str, ...]) -> FileResponse | Dropped | None:
+    """As the agent would judge it. What was asked is empty, so there is no nonce to repeat."""
     try:
         async with asyncio.timeout(ANSWER):
             async for _topic, payload in connection.messages():
                 if NO_FILE.encode() in payload:
-                    return True
+                    return answers.judge(payload, keys, "")
     except TimeoutError:
         pass
-    return False
+    return None
 
 
 def judge(device: str, refused: list[str], *, answered: bool, told: bool) -> Finding:
