@@ -29,6 +29,7 @@ from tidegauge.demo.broker import free_port
 from tidegauge.demo.settings import PHOTOS
 from tidegauge.evaluation.figures import Figure, NotRun, Report, goal, markdown
 from tidegauge.evaluation.small_board import SmallBoard
+from tidegauge.log_kinds import AGENT_STARTED
 from tidegauge.virtualboard.state import BoardState
 
 PYTHON_OF = {"bookworm": "3.11", "trixie": "3.13"}
@@ -129,6 +130,8 @@ class BoardTest(Releases):
         self.runs_more(60, "device run")
         self.figure(group, "first device runs seen from outside after", time.monotonic() - began, "s", 60)
         self.holds(group, "runs as its own user", self.tree.unit("User") == "tidegauge")
+        said = self.tree.run("journalctl", "-q", "-x", "-u", "tidegauge-agent", f"MESSAGE_ID={AGENT_STARTED.id}").stdout
+        self.holds(group, "the journal finds the start by its id, and explains it", AGENT_STARTED.subject in said)
 
     def killed(self) -> None:
         group = "kill -9"
