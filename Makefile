@@ -105,6 +105,10 @@ docs: setup ## renew the generated pages of docs/
 	@$(BIN)/python -m tidegauge.compare.schema
 	@$(BIN)/python tools/wire_schemas.py
 
+.PHONY: docs-commands
+docs-commands: setup ## the commands of each page of docs/ in order, as a reader would; minutes (as root; ARGS=--list: which)
+	@$(BIN)/python tools/docs_commands.py $(ARGS)
+
 RUNBOOK ?= https://tidegauge.example.org/runbook
 dashboards: setup ## renew dashboards/: rules, routes, Grafana (RUNBOOK=https://… is where alerts link to)
 	@PYTHONPATH=dashboards $(BIN)/python -m tidegauge_dashboards --runbook $(RUNBOOK)
