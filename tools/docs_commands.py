@@ -118,7 +118,7 @@ _MARKER = re.compile(r"^ *<!-- commands: (.*) -->$")
 
 def commands(text: str) -> list[str]:
     """The commands of a block, one an entry: continued lines joined, comments and empty lines left out."""
-    joined = re.sub(r"\\\n\s*", " ", text)
+    joined = re.sub(r"\s*\\\n\s*", " ", text)
     return [line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
@@ -333,11 +333,13 @@ def _unshare() -> list[str]:
 
 def no_machine() -> str:
     """Why pages can't be run here; empty where they can."""
+    layers = "mkdir /mnt/u /mnt/w && mount -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc"
+    tried = f"mount -t tmpfs tmpfs /mnt && {layers} && ip link set lo up"
     try:
-        done = subprocess.run([*_unshare(), "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
+        done = subprocess.run([*_unshare(), "sh", "-c", tried], capture_output=True, check=False)
     except FileNotFoundError:
         return "there is no `unshare` (util-linux)"
-    return done.stderr.decode(errors="replace").strip() if done.returncode else ""
+    return done.stderr.decode(errors="replace").strip() or "unshare failed" if done.returncode else ""
 
 
 def run(page: Path) -> list[Row]:
