@@ -22,6 +22,7 @@ SCHEMAS: dict[str, Any] = {
     "wire-alarm.schema.json": wire.AlarmChange,
     "wire-result.schema.json": wire.Result,
     "wire-init.schema.json": wire.Init,
+    "wire-question.schema.json": wire.Question,
     "wire-file-response.schema.json": wire.FileResponse,
     "wire-signed.schema.json": command_wire.Signed,
     "wire-command.schema.json": command_wire.Order,

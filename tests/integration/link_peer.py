@@ -22,10 +22,12 @@ from tidegauge.bundles.manifest import Blob, Cause, Inventory, Manifest, StoredT
 from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
 from tidegauge.link import commands, mqtt
+from tidegauge.link.answers import sign_response
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.receiver import Action, Confirm, Discard, Receiver, Respond, Verify, WriteChunk
-from tidegauge.link.wire import AlarmChange, FileResponse, Status, decode, encode
+from tidegauge.link.wire import AlarmChange, FileResponse, Status, decode
 from tidegauge.profile import Output, Preprocess, Profile
+from tidegauge.signing import KeyProvider
 from tidegauge.spool.store import Spool
 from tidegauge.tensors import TensorSpec
 
@@ -152,9 +154,12 @@ def put_bundle(spool: Spool, bundle_id: str, sizes: tuple[int, ...] = (1_500_000
 
 
 class TinyCollector:
-    """Answers transfers as a collector must. Stored files survive a restart of it, transfers under way don't."""
+    """Answers transfers as a collector must. Stored files survive a restart of it, transfers under way don't.
 
-    def __init__(self, config: LinkConfig, spool: Spool | None = None) -> None:
+    `key`: signs its answers; None leaves them unsigned.
+    """
+
+    def __init__(self, config: LinkConfig, spool: Spool | None = None, key: KeyProvider | None = None) -> None:
         self.stored: dict[str, bytes] = {}
         self.status: list[Status] = []
         self.alarms: list[AlarmChange] = []
@@ -163,7 +168,7 @@ class TinyCollector:
         self.final: set[str] = set()
         self.changed = asyncio.Event()
         self._kinds: dict[str, str] = {}
-        self._config, self._spool = config, spool
+        self._config, self._spool, self._key = config, spool, key
         self._connected = asyncio.Event()
         self._receivers: dict[str, Receiver] = {}
         self._bytes: dict[str, bytearray] = {}
@@ -215,7 +220,7 @@ class TinyCollector:
                 await asyncio.sleep(0.1)
                 for receiver in list(self._receivers.values()):
                     for answer in self._carry_out(receiver, receiver.tick(loop.time()), loop.time()):
-                        await connection.publish(commands.response_topic(DEVICE), encode(answer))
+                        await connection.publish(commands.response_topic(DEVICE), sign_response(answer, self._key))
 
     async def _listen(self, connection: mqtt.Connection) -> None:
         loop = asyncio.get_running_loop()
@@ -224,7 +229,7 @@ class TinyCollector:
             if leaf.startswith("file/"):
                 self.order.append("file")
                 for answer in self._file(topic, payload, loop.time()):
-                    await connection.publish(commands.response_topic(DEVICE), encode(answer))
+                    await connection.publish(commands.response_topic(DEVICE), sign_response(answer, self._key))
             elif leaf == "status":
                 self.status.append(decode(Status, payload))
             elif leaf == "alarm":
@@ -246,7 +251,7 @@ class TinyCollector:
         while todo:
             match todo.pop(0):
                 case Respond(response):
-                    answers.append(response)
+                    answers.append(msgspec.structs.replace(response, nonce=receiver.nonce))
                 case WriteChunk(at, offset, piece):
                     self.chunks += 1
                     self.written += len(piece)
