@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 _FENCE = re.compile(r"^ *```[a-z]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_CONTINUED = re.compile(r"\s*\\\n\s*")
 #: What a signature is made over begins with such words: no command.
 _LABEL = re.compile(r" v\d$")
 _SPAN = re.compile(r"(?<!`)`((?:tidegauge|make) [^`]+)`")
@@ -23,7 +24,11 @@ _SPAN = re.compile(r"(?<!`)`((?:tidegauge|make) [^`]+)`")
 
 def commands(text: str) -> Iterator[list[str]]:
     """What stands in code and begins with either program, as words; without comments, and up to what a shell adds."""
-    fenced = [line.strip().removeprefix("$ ") for block in _FENCE.findall(text) for line in block.splitlines()]
+    fenced = [
+        line.strip().removeprefix("$ ")
+        for block in _FENCE.findall(text)
+        for line in _CONTINUED.sub(" ", block).splitlines()
+    ]
     spans = [" ".join(span.split()) for span in _SPAN.findall(_FENCE.sub("", text))]
     for line in (*fenced, *spans):
         line = re.split(r"\s#|[|>&;\\]|…", line)[0].strip()
@@ -45,7 +50,16 @@ def unknown(words: list[str]) -> str:
         name = word.strip("[]").partition("=")[0]
         if name.startswith("--") and name not in known:
             return f"`{' '.join(words)}`: {command.name} has no option {name}"
-    return ""
+    if isinstance(command, click.Group) or any(word.startswith(("[", "-h", "--help")) for word in rest):
+        return ""
+    if rest and rest[-1].startswith("--"):  # a sentence about that option
+        rest = rest[:-1]
+    try:
+        context = click.Context(command)
+        _, left, _ = command.make_parser(context).parse_args(list(rest))
+    except click.UsageError as problem:
+        return f"`{' '.join(words)}`: {problem.format_message()}"
+    return f"`{' '.join(words)}`: {command.name} does not take {left}" if left else ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -63,3 +77,5 @@ def test_there_is_something_to_find() -> None:
     assert sum(len(list(commands(page.read_text()))) for page in PAGES) > 60
     assert "no command frobnicate" in unknown(["tidegauge", "frobnicate"])
     assert "no option --frobnicate" in unknown(["tidegauge", "agent", "run", "--frobnicate"])
+    assert "does not take a value" in unknown(["tidegauge", "compare", "--past-input=3", "traces"])
+    assert "does not take ['x']" in unknown(["tidegauge", "agent", "run", "--config", "agent.toml", "x"])
