@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from integration.collector_peer import MOSQUITTO, Board, Process, bundle, mosquitto, publish
+from tidegauge.link import mqtt
+from tidegauge.link.commands import init_topic, response_topic
+from tidegauge.link.config import LinkConfig
 from tidegauge.link.sender import Done, Refused
-from tidegauge.link.wire import AlarmChange, Status, encode, topic
+from tidegauge.link.wire import AlarmChange, Init, Status, encode, topic
 
 pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
 
@@ -118,6 +123,26 @@ def test_late_will_does_not_overwrite_a_newer_birth(collector: Process, broker: 
     asyncio.run(publish(broker, (topic("cam-4", "status"), encode(Status("lost", 2)))))
     rows = collector.until("api/v1/devices", lambda rows: of("cam-4")(rows)[0]["state"] == "lost")
     assert of("cam-4")(rows)[0]["phase"] == "monitoring"  # as last told
+
+
+def test_response_topic_of_another_device_is_nobodys_address(collector: Process, broker: int) -> None:
+    """MQTT 5 lets a sender name where the answer goes; with that, one board could speak to another in our name."""
+
+    def init(device: str) -> tuple[str, bytes]:
+        name = hashlib.sha256(device.encode()).hexdigest()
+        return init_topic(device, name), encode(Init("x", 1, name))
+
+    async def test() -> list[str]:
+        async with asyncio.timeout(60), mqtt.connect(LinkConfig(port=broker, protocol="5"), "two-faced") as connection:
+            await connection.subscribe("tidegauge/v1/+/file-response")
+            asked = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            asked.ResponseTopic, asked.CorrelationData = response_topic("cam-6"), b"x"
+            connection._paho.publish(*init("cam-5"), 1, False, asked)
+            await connection.publish(*init("cam-7"))
+            heard = connection.messages()
+            return [(await anext(heard))[0] for _ in range(2)]
+
+    assert sorted(asyncio.run(test())) == [response_topic("cam-5"), response_topic("cam-7")]
 
 
 def test_refusals_to_start_are_one_sentence(collector: Process, tmp_path: Path) -> None:
