@@ -14,8 +14,23 @@ from board.tree import REPOSITORY
 
 #: TI's image brings these; here they are the stock ones of PyPI, so that the install has something real to keep.
 IMAGE = ("numpy", "onnxruntime", "opencv-python-headless", "flatbuffers", "protobuf", "packaging")
-#: For the tests and the demo's compile, beside the collector's lock.
-TESTING = ("pytest", "pytest-timeout", "hypothesis", "iniconfig", "pluggy", "pygments", "sortedcontainers", "tomli-w")
+#: For the tests.
+TESTING = ("pytest", "pytest-timeout", "hypothesis", "iniconfig", "pluggy", "pygments", "sortedcontainers")
+#: For the demo, beside the collector's lock: its broker, and what that stands on.
+DEMO = (
+    *(
+        "tomli-w",
+        "amqtt",
+        "annotated-doc",
+        "annotated-types",
+        "dacite",
+        "psutil",
+        "pwdlib",
+        "pydantic",
+        "pydantic-core",
+    ),
+    *("shellingham", "six", "transitions", "typer", "typing-inspection", "websockets"),
+)
 #: The board's own, as its lock has them; a wheel of each is needed for each Python.
 PYTHONS = ("3.11", "3.12", "3.13")
 #: glibc of Debian 12, TI's SDK 10 and 11, Debian 13.
@@ -44,7 +59,8 @@ def sums(folder: Path) -> None:
 
 def download(machine: str, python: str, names: tuple[str, ...], into: Path, lock: Path | None = None) -> None:
     """Wheels of these packages in the versions that this environment has, or of a whole lock file by its hashes."""
-    platforms = [f"--platform=manylinux_{glibc}_{machine}" for glibc in ("2_28", "2_27", "2_26", "2_17")]
+    # Each tag is a wish of its own: pip does not take a wheel for an older glibc by itself. Debian 12 has 2.36.
+    platforms = [f"--platform=manylinux_2_{minor}_{machine}" for minor in range(36, 16, -1)]
     command = ["python3", "-m", "pip", "--quiet", "--quiet", "download", "--no-deps", "--only-binary=:all:", *platforms]
     command += [f"--platform=manylinux2014_{machine}", "--implementation=cp", f"--python-version={python}"]
     command += ["-d", str(into)]
