@@ -86,6 +86,10 @@ board-test: setup ## install, boot, break, upgrade and remove it in a Debian tre
 	@tools/servers
 	@PYTHONPATH=tests $(BIN)/python -m board.run $(ARGS)
 
+.PHONY: board-test-arm
+board-test-arm: setup ## offline install, tests of the core, a demo on Debian 12 aarch64 (qemu) and Debian 13 (as root; half an hour)
+	@PYTHONPATH=tests nice -n 10 $(BIN)/python -m board.arm $(ARGS)
+
 lock: ## renew the lock files (needs uv)
 	@tools/lock
 
