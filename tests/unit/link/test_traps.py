@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from integration.link_peer import link, mosquitto, put_bundle
+from integration.link_peer import CertificateAuthority, link, mosquitto, put_bundle
 from tidegauge.link import mqtt
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse, response_topic
 from tidegauge.link.receiver import Action, Confirm, Discard, Receiver, Respond, Verify, WriteChunk
@@ -178,11 +178,20 @@ def test_chunks_fit_what_the_broker_announces_in_connack(tmp_path: Path) -> None
     assert {action.length for action in out if isinstance(action, SendChunk)} == {20_000 - PACKET_OVERHEAD}
 
 
-def test_no_packet_waits_for_nagles_algorithm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_no_packet_waits_for_nagles_algorithm(tmp_path: Path, tls: bool) -> None:
     """Without TCP_NODELAY each packet over TLS with one in flight waits some 40 ms."""
+    ca = ""
+    if tls:
+        CertificateAuthority(tmp_path).issue("server", "127.0.0.1")
+        ca = str(tmp_path / "ca.pem")
+    files = f"cafile {ca}\ncertfile {tmp_path}/server.pem\nkeyfile {tmp_path}/server.key\n" if tls else ""
 
     async def test() -> int:
-        async with mosquitto(tmp_path) as broker, mqtt.connect(link(broker.port), "probe") as connection:
+        async with (
+            mosquitto(tmp_path, files) as broker,
+            mqtt.connect(link(broker.port, ca=ca), "probe") as connection,
+        ):
             sock = connection._paho.socket()
             assert isinstance(sock, socket.socket)
             return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
