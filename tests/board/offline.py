@@ -18,6 +18,7 @@ IMAGE = ("numpy", "onnxruntime", "opencv-python-headless", "flatbuffers", "proto
 TESTING = ("pytest", "pytest-timeout", "hypothesis", "iniconfig", "pluggy", "pygments", "sortedcontainers")
 #: For the demo, beside the collector's lock: its broker, and what that stands on.
 DEMO = (
+    *("argon2-cffi", "argon2-cffi-bindings"),
     *(
         "tomli-w",
         "amqtt",
