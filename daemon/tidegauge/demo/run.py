@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tidegauge import signing
 from tidegauge.demo.board import choose_fault, compile_demo
 from tidegauge.demo.broker import broker, free_port
 from tidegauge.demo.failing import Failing
@@ -155,6 +156,7 @@ class Demo:
             remote_log=f"remote-log {places.virtual}",
             remote_log_file=places.virtual / "remote_log.txt",
         )
+        settings["link"]["collector_keys"] = [signing.load(places.collector / "data" / "answers.key").public]
         write_toml(config, settings)
         await self._start(stack, "agent", tidegauge("agent", "run", "--config", str(config)), environment)
         ready = places.state / "agent.json"
