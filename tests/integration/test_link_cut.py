@@ -85,6 +85,23 @@ def test_the_cuts_are_what_they_are_called(how: How, seen: str) -> None:
     run(test())
 
 
+def test_the_age_of_the_last_answer_ends_a_connection_of_which_the_library_thinks_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own keep-alive is far longer here than the patience."""
+    monkeypatch.setattr("tidegauge.link.uplink.PATIENCE", 0.001)
+
+    async def test() -> None:
+        async with mosquitto(tmp_path) as broker:
+            config = link(broker.port, keepalive=600, status_interval=600.0)
+            uplink = Uplink(config, DEVICE, Spool(tmp_path / "spool", LIMITS), 1)
+            async with running(uplink):
+                await poll(lambda: uplink.state.failures["silent"] >= 1)
+                await poll(lambda: uplink.state.connections >= 2)
+
+    run(test())
+
+
 def test_a_broker_killed_with_a_queue_costs_no_bundle_and_holds_nobody_up(tmp_path: Path) -> None:
     """It has acknowledged what the collector never gets. The alarm's message is lost for good; the status tells it."""
 
