@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from board import outages
+from board import outages, server
 from board.releases import Releases
 from board.tree import Tree, bundle, copied, wait_for
 from tidegauge.demo.broker import free_port
@@ -337,6 +337,10 @@ def main() -> int:
         return 2
     steps = STEPS if not given.step else (*STEPS[:3], *(step for step in STEPS[3:] if step in given.step))
     report = measure(given.suite, steps)
+    if not given.step:
+        guide = server.measure(given.suite)
+        report.figures += guide.figures
+        report.not_run += guide.not_run
     if given.json is not None:
         given.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     if given.markdown:

@@ -72,6 +72,9 @@ def bundle(python: str) -> Path:
 class Tree:
     """A copy of a base tree, booted or not. `run` works on both."""
 
+    #: Where True, booted with a loopback of its own: ports are free, and nothing else is reached.
+    own_network = False
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,6 +87,7 @@ class Tree:
     def run(self, *command: str, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         if self._leader:
             enter = ["nsenter", "-t", str(self._leader), "-m", "-p", "-u", "-i", "--root", "--wd"]
+            enter += ["-n"] if self.own_network else []
         else:
             enter = ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--pipe", "-D", str(self.root)]
         clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -102,7 +106,8 @@ class Tree:
     def boot(self) -> float:
         """Seconds until systemd's bus answers."""
         began = time.monotonic()
-        inside = ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--kill-signal=SIGRTMIN+4", "-b", "-D"]
+        inside = ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--kill-signal=SIGRTMIN+4", "-b"]
+        inside += [*(["--private-network"] if self.own_network else []), "-D"]
         console = (self.root / "console.log").open("wb")
         self._process = subprocess.Popen(
             ["script", "-qfc", " ".join([*inside, str(self.root)]), "/dev/null"],
