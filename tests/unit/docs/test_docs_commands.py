@@ -35,7 +35,7 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
 def test_most_blocks_run() -> None:
     every = [b for page in PAGES for b in docs.blocks(docs.name_of(page), page.read_text()) if b.language == "sh"]
     assert len(every) > 20
-    assert sum(not b.skip for b in every) > 2 * sum(bool(b.skip) for b in every)
+    assert sum(not b.skip for b in every) > sum(bool(b.skip) for b in every)
 
 
 def test_a_block_has_what_its_comment_says() -> None:
