@@ -246,9 +246,10 @@ def _local(work: Evaluation, folder: Path, repeat: int) -> list[Figure]:
             np.fromfile(path, np.uint8)
 
     took, once, read = interleaved(repeat, local, inference, reading)
+    # The goal allows two inferences and one reading of the files, not two of each.
     note = f"{took:.2f} s; inference {once:.2f} s, reading {read:.2f} s"
-    name = "time over one float inference and reading"
-    return [Figure("Local error of every layer", name, took / (once + read), "", LOCAL, "<=", note)]
+    name = "time less one reading of the files, over one float inference"
+    return [Figure("Local error of every layer", name, (took - read) / once, "", LOCAL, "<=", note)]
 
 
 # --- memory ------------------------------------------------------------------------------------------------------
