@@ -194,9 +194,9 @@ def _barred(case: Evidence, recorded: Float) -> Iterator[_Order]:
         return
     bars = np.ones(recorded.shape[1:], bool)
     bars[slice(*own[0]), slice(*own[1])] = False
-    held, meant = (np.median(values[:, bars], axis=1) for values in (case.device, recorded))
+    held, meant = (np.median(each[:, bars].astype(np.float64), axis=1) for each in (case.device, recorded))
     values = recorded.copy()
-    values[:, bars] = held[:, None]
+    values[:, bars] = held.astype(np.float32)[:, None]
     text = f"the bars of the letter-box hold {_list(held)} where {_list(meant)} was recorded"
     yield _Order("padding_value", text, values)
 
