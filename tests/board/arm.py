@@ -204,6 +204,8 @@ class Elsewhere:
         file = self.tree.root / "srv/round.json"
         found = json.loads(file.read_text()) if file.is_file() else {}
         why = found.get("why") or " ".join((done.stdout + done.stderr).split())[-250:]
+        if not found.get("right"):
+            why += " | " + _last_words(self.tree.root / "srv/demo/logs/agent.log")
         self.holds("one round of the demo: the report names the injected layer", bool(found.get("right")), why)
 
 
@@ -211,6 +213,15 @@ def _state(site: Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file of the image's own packages."""
     files = [path for name in KEPT for path in (site / name).rglob("*") if path.is_file()]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.suffix != ".pyc"}
+
+
+def _last_words(log: Path) -> str:
+    """The names of the errors in a log and its last lines: a traceback of groups ends in a frame that says nothing."""
+    if not log.is_file():
+        return f"no {log.name}"
+    lines = [line.strip(" |+-") for line in log.read_text(errors="replace").splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return " / ".join([*errors[-4:], *[line for line in lines if line][-3:]])[-600:]
 
 
 def _failures(output: str) -> str:

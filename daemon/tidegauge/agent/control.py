@@ -10,9 +10,11 @@ import asyncio
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -47,6 +49,10 @@ def _address(folder: Path) -> Iterator[str]:
         os.close(fd)
 
 
+#: From Python 3.13 on asyncio removes the socket's file itself, by an address that goes through a descriptor closed since.
+_OURS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+
+
 class ControlServer:
     """`run()` for ever, one connection a request."""
 
@@ -67,7 +73,7 @@ class ControlServer:
     async def run(self) -> None:
         if self._socket is None:
             self.listen()
-        server = await asyncio.start_unix_server(self._connection, sock=self._socket, limit=MAX_REQUEST)
+        server = await asyncio.start_unix_server(self._connection, sock=self._socket, limit=MAX_REQUEST, **_OURS)
         try:
             async with server:
                 await server.serve_forever()
