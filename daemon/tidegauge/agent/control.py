@@ -49,7 +49,7 @@ def _address(folder: Path) -> Iterator[str]:
         os.close(fd)
 
 
-#: From Python 3.13 on asyncio removes the socket's file itself, by an address that goes through a descriptor closed since.
+#: From Python 3.13 on asyncio removes the socket's file itself, by its address: that goes through a closed descriptor.
 _OURS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
