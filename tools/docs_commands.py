@@ -270,8 +270,9 @@ class Reader:
         keep = f'code=$?; {{ export -p; printf "cd %q\\n" "$PWD"; }} > {self.state}; exit $code'
         script = f"set -euo pipefail\nsource {self.state}\ntrap '{keep}' EXIT\n{text}\n"
         with log.open("wb") as out:
+            # Who runs this in the background of a script has Ctrl-C ignored, and so would all that it starts.
             return subprocess.Popen(
-                ["bash", "-c", script],
+                ["env", "--default-signal=INT", "bash", "-c", script],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -289,6 +290,7 @@ class Reader:
                 process.wait(120)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
                 rows.append(Row(block.page, block.number, block.line, "failed", "did not end by Ctrl-C in 120 s"))
         self.staying.clear()
         return rows
