@@ -254,11 +254,18 @@ class Trial:
         self._healed = time.time()
         if self._mode.reboot:
             self._reboot(stack)
+        cleared = self._clear()
+        came = wait_for(lambda: self._right_since(cleared) or self._status().alarms, self._patience, "right answers")
+        if not isinstance(came, float):  # of a golden run, or a frame, that was under way at the cure
+            came = self._until_right(self._clear(), self._patience)
+        self._row.back = came - cleared
+
+    def _clear(self) -> float:
+        """When the alarms were cleared, seconds since 1970."""
         reply = control.ask(self._board.state, "ClearAlarms")
-        cleared = time.time()
         if not reply.ok:
             self._row.problems.append(f"alarm clear was refused: {reply.sentence}")
-        self._row.back = self._until_right(cleared, self._patience) - cleared
+        return time.time()
 
     def _end_captures(self) -> None:
         """A wrong answer asks for a capture, which is over before the alarm is cleared."""
@@ -294,17 +301,16 @@ class Trial:
 
     def _until_right(self, after: float, seconds: float) -> float:
         """When the first of some right, undoubted answers running came, all after `after`. Raises TimeoutError."""
-
-        def found() -> float | None:
-            run: list[Answer] = []
-            for answer in self._answers.since(after):
-                run = [*run, answer] if answer.digest in self._right and not answer.doubts else []
-                if len(run) >= RIGHT_ANSWERS:
-                    return run[0].wall
-            return None
-
-        when: float = wait_for(found, seconds, "right answers")
+        when: float = wait_for(lambda: self._right_since(after), seconds, "right answers")
         return when
+
+    def _right_since(self, after: float) -> float | None:
+        run: list[Answer] = []
+        for answer in self._answers.since(after):
+            run = [*run, answer] if answer.digest in self._right and not answer.doubts else []
+            if len(run) >= RIGHT_ANSWERS:
+                return run[0].wall
+        return None
 
     def _count_answers(self) -> None:
         row = self._row
