@@ -49,7 +49,7 @@ class TransferRows(Database):
         return None if row is None else (msgspec.convert(row, Transfer, from_attributes=True), row.init)
 
     def set_transfer(self, device: str, file_id: str, init: dict[str, Any], size: int, now: Wall) -> None:
-        """A transfer begins (again). One that another ingester has opened meanwhile is left as it is."""
+        """A transfer begins (again). Of one that is open the bytes stay, and the board's last `init` holds."""
         row = {
             "device": device,
             "file_id": file_id,
@@ -66,6 +66,8 @@ class TransferRows(Database):
         }
         with self._engine.begin() as connection:
             upsert(connection, transfers, row, where=transfers.c.state != "receiving")
+            same = and_(_key(device, file_id), transfers.c.state == "receiving", transfers.c.size == size)
+            connection.execute(update(transfers).where(same).values(init=init))
 
     def empty_transfer(self, device: str, file_id: str, now: Wall) -> None:
         """Nothing of an open transfer is here any more."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +19,9 @@ from tidegauge.collector.ingest import Ingest
 from tidegauge.collector.reception import Shelf
 from tidegauge.collector.trust import ANSWER_KEY, answer_key
 from tidegauge.link.answers import judge
-from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, response_topic
+from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse, response_topic
 from tidegauge.link.wire import FileResponse, Init, Question, encode
+from unit.collector.reception_desk import Desk
 
 DEVICE, NONCE = "cam-1", "0f" * 16
 KEY = signing.FileKey(b"c" * 32)
@@ -75,6 +77,22 @@ def test_the_answer_to_a_fin_that_came_too_early_too(shelf: Shelf, bundle_maker:
     init, chunk, fin = questions(bundle_maker().head)
     answers = said_to(shelf, init, fin, chunk, count=3)
     assert [each.topic for each in answers if each.stored] == [fin[0]]
+
+
+def test_a_transfer_that_an_earlier_run_began_goes_on_with_the_nonce_of_this_one(
+    shelf: Shelf, bundle_maker: Callable[..., Any]
+) -> None:
+    """Whichever ingester answers a `fin` by and by reads it in the database."""
+    init, chunk, fin = questions(bundle_maker().head)
+    before = msgspec.structs.replace(msgspec.json.decode(init[1], type=Init), nonce="ee" * 16)
+    desk = Desk(shelf)
+    desk.handle(init[0], encode(before))
+    assert desk.handle(*chunk)[0].acked == ((0, len(chunk[1])),)
+    (answer,) = desk.handle(*init)
+    assert answer.acked == ((0, len(chunk[1])),), "no byte is sent again"
+    found = shelf.store.transfer(DEVICE, parse(fin[0]).file_id)
+    assert found is not None and found[1]["nonce"] == NONCE
+    assert said_to(shelf, fin, count=1)[0].stored
 
 
 def test_a_refusal_too(shelf: Shelf) -> None:
