@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,6 +17,7 @@ import xxhash
 from link_programs import DEVICE, Settings, make, sources
 from numpy.typing import NDArray
 
+from integration.link_peer import running
 from integration.slow_link import SlowLink
 from tidegauge.bundles.fingerprint import fingerprint
 from tidegauge.bundles.manifest import Trace
@@ -45,17 +45,6 @@ def new_spool(settings: Settings) -> Spool:
     folder = Path(settings.folder) / "spool"
     shutil.rmtree(folder, ignore_errors=True)
     return Spool(folder, SpoolLimits(max_mib=4096, headroom_mib=0, headroom_files=0))
-
-
-@contextlib.asynccontextmanager
-async def running(uplink: Uplink) -> AsyncIterator[None]:
-    task = asyncio.create_task(uplink.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def until(condition: Callable[[], bool], seconds: float = 300.0) -> None:

@@ -10,10 +10,11 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from tidegauge.link import commands, mqtt
 from tidegauge.link.answers import sign_response
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.receiver import Action, Confirm, Discard, Receiver, Respond, Verify, WriteChunk
+from tidegauge.link.uplink import Uplink
 from tidegauge.link.wire import AlarmChange, FileResponse, Status, decode
 from tidegauge.profile import Output, Preprocess, Profile
 from tidegauge.signing import KeyProvider
@@ -87,6 +89,24 @@ async def mosquitto(folder: Path, extra: str = "") -> AsyncIterator[Mosquitto]:
         yield broker
     finally:
         broker.kill()
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Runs as long as the block does: an uplink, or a peer. That it ends by itself, or does not stop, is a failure."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=30)
+        assert task.done(), "it did not stop"
+        assert task.cancelled(), f"it ended by itself: {task.exception()!r}"
+
+
+def running(uplink: Uplink) -> AbstractAsyncContextManager[asyncio.Task[None]]:
+    """The board's link to the broker, for as long as the block lasts."""
+    return beside(uplink.run())
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from integration.link_peer import (
     mosquitto,
     poll,
     put_bundle,
+    running,
 )
 from tidegauge.link import mqtt
 from tidegauge.link.config import LinkConfig
@@ -40,17 +41,6 @@ def run(test: Coroutine[Any, Any, None]) -> None:
             await test
 
     asyncio.run(bounded())
-
-
-@asynccontextmanager
-async def running(uplink: Uplink) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(uplink.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task], timeout=30)
-        assert task.cancelled(), "the uplink did not stop, or failed"
 
 
 @asynccontextmanager

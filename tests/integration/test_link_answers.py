@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +10,17 @@ from pathlib import Path
 
 import msgspec
 
-from integration.link_peer import DEVICE, TinyCollector, assert_whole, link, mosquitto, poll, put_bundle
+from integration.link_peer import (
+    DEVICE,
+    TinyCollector,
+    assert_whole,
+    beside,
+    link,
+    mosquitto,
+    poll,
+    put_bundle,
+    running,
+)
 from tidegauge.clocks import stamp
 from tidegauge.link import commands, mqtt
 from tidegauge.link.answers import nonce_of, sign_response
@@ -29,17 +38,6 @@ COLLECTOR, THIEF = FileKey(b"c" * 32), FileKey(b"t" * 32)
 
 
 @asynccontextmanager
-async def running(uplink: Uplink) -> AsyncIterator[None]:
-    task = asyncio.create_task(uplink.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-@asynccontextmanager
 async def answering(config: LinkConfig, *forgeries: Callable[[FileResponse], bytes]) -> AsyncIterator[None]:
     """Somebody who says `stored` to all that the board asks, in each of these ways, and hears what the board says."""
 
@@ -53,13 +51,8 @@ async def answering(config: LinkConfig, *forgeries: Callable[[FileResponse], byt
 
     async with mqtt.connect(config, "forger") as connection:
         await connection.subscribe(f"tidegauge/v1/{DEVICE}/file/#")
-        task = asyncio.create_task(serve(connection))
-        try:
+        async with beside(serve(connection)):
             yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 def filled(folder: Path) -> Spool:

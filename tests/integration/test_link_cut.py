@@ -12,8 +12,8 @@ from typing import Literal
 import pytest
 
 from integration.cut_link import PUBLISH, CutLink, How, packets
-from integration.link_peer import DEVICE, assert_whole, link, mosquitto, poll, put_bundle
-from integration.test_link import LIMITS, alarm, collecting, emptied, run, running
+from integration.link_peer import DEVICE, assert_whole, link, mosquitto, poll, put_bundle, running
+from integration.test_link import LIMITS, alarm, collecting, emptied, run
 from tidegauge.link import mqtt
 from tidegauge.link.uplink import Uplink
 from tidegauge.link.wire import Status, encode

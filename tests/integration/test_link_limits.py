@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from integration.link_peer import DEVICE, assert_whole, link, mosquitto, poll, put_bundle
+from integration.link_peer import DEVICE, assert_whole, link, mosquitto, poll, put_bundle, running
 from integration.slow_link import SlowLink
-from integration.test_link import collecting, running
+from integration.test_link import collecting
 from tidegauge.errors import TidegaugeError
 from tidegauge.link import mqtt
 from tidegauge.link.command_wire import answer_topic, command_topic

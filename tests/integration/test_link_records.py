@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from integration.link_peer import DEVICE, TinyCollector, assert_whole, link, mosquitto, poll, put_bundle
+from integration.link_peer import DEVICE, TinyCollector, assert_whole, link, mosquitto, poll, put_bundle, running
 from tidegauge.clocks import stamp
 from tidegauge.link.uplink import Uplink
 from tidegauge.spool.limits import SpoolLimits
@@ -28,17 +25,6 @@ def received(collector: TinyCollector) -> list[str]:
     """Ids of all records, of whole files only."""
     found = [parse(data).records for data in collector.stored.values() if data[8:9] == b" "]
     return sorted(record.id for records in found for record in records)
-
-
-@asynccontextmanager
-async def running(uplink: Uplink) -> AsyncIterator[None]:
-    task = asyncio.create_task(uplink.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def test_records_overtake_a_bundle_and_survive_a_killed_broker(tmp_path: Path) -> None:
