@@ -308,7 +308,7 @@ class AgentMetrics:
         )
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while the broker answers.")
         self.mqtt_publishes = self._counter("mqtt_publishes_total", "Publishes, by result.", "result")
-        self.answers_dropped = self._counter("mqtt_answers_dropped_total", "Answers to no avail; the status says why.")
+        self.answers_dropped = self._counter("mqtt_answers_dropped_total", "Answers not believed; the status says why.")
         self.link_faults = self._counter("mqtt_faults_total", "Faults of the link to the broker, by kind.", "kind")
         self.commands = self._counter(
             "commands_total", "Commands over the broker: carried out, declined, or refused and why.", "result"

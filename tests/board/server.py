@@ -6,7 +6,6 @@ units, broker, an uploaded run that is compared, Prometheus that scrapes, pages,
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from board import offline
-from board.tree import CACHE, PACKAGES, REPOSITORY, Tree, wait_for
+from board.tree import REPOSITORY, Tree, base_tree, wait_for
 from tidegauge.evaluation.figures import Figure, NotRun, Report, goal
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import build
@@ -61,26 +60,14 @@ class Server(Tree):
     own_network = True
 
 
-def base_tree(suite: str) -> Path:
-    """A Debian with the guide's packages and a broker's client, made once for each list and kept in the cache."""
-    wanted = sorted({*PACKAGES.split(","), *packages(PAGE.read_text()), "mosquitto-clients"})
-    tree = CACHE / f"tree-{suite}-server-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:8]}"
-    if not tree.is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            command = ["debootstrap", "--variant=minbase", f"--include={','.join(wanted)}", suite, f"{scratch}/tree"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=1800)
-            Path(scratch, "tree").rename(tree)
-    return tree
-
-
 @contextmanager
 def copied(suite: str) -> Iterator[Server]:
     """A tree of its own, with a copy of the repository and a folder of wheels in it."""
     folder = Path(tempfile.mkdtemp(prefix="tidegauge-server-"))
     tree = Server(folder / "tree")
     try:
-        subprocess.run(["cp", "-a", str(base_tree(suite)), str(tree.root)], check=True)
+        base = base_tree(suite, [*packages(PAGE.read_text()), "mosquitto-clients"])
+        subprocess.run(["cp", "-a", str(base), str(tree.root)], check=True)
         clone = tree.root / "root/tidegauge"
         for name in COPIED:
             shutil.copytree(REPOSITORY / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -5,13 +5,14 @@ Not enforced inside on a host with control groups of the first version: MemoryMa
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -41,14 +42,16 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     raise TimeoutError(f"no {what} within {seconds:.0f} s")
 
 
-def base_tree(suite: str) -> Path:
-    """A minimal Debian of that suite, made once and kept in the cache."""
-    tree = CACHE / f"tree-{suite}"
+def base_tree(suite: str, more: Collection[str] = ()) -> Path:
+    """A minimal Debian of that suite with `more` packages, made once for each list and kept in the cache."""
+    wanted = sorted({*PACKAGES.split(","), *more})
+    mark = f"-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:8]}" if more else ""
+    tree = CACHE / f"tree-{suite}{mark}"
     if not tree.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, f"{scratch}/tree"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=900)
+            command = ["debootstrap", "--variant=minbase", f"--include={','.join(wanted)}", suite, f"{scratch}/tree"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=1800)
             Path(scratch, "tree").rename(tree)
     return tree
 
