@@ -78,6 +78,12 @@ def _stale(layer: str) -> tuple[Advice, ...]:
     )
 
 
+#: Where the recorded input itself is of another scale than the calibration's pictures.
+SCALE_ONCE = (
+    "scale the pixels once, as at compile time: either the application or the model divides them, not both and not "
+    "neither; then compare again. No compile option cures it"
+)
+
 #: What to look at first where the input on the device is not the recorded one.
 _PREPROCESSING: dict[CauseName, str] = {
     "gain": "scale the pixels once, by the same factor where the compile is calibrated, on the board and in the model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -50,8 +50,10 @@ def answer(
     began: float,
     matched: Matches,
     threshold: float,
+    inputs: Sequence[Finding],
 ) -> Comparison:
-    """`began`: the monotonic clock when the comparison began; `threshold`: the excess above which a layer is wrong."""
+    """`began`: the monotonic clock when the comparison began; `threshold`: the excess above which a layer is wrong;
+    `inputs`: what the scale of the inputs says."""
     verdicts = naming.verdicts(work, wrong, harmless, excess)
     stopped = any(suspect.stops for suspect in wrong)
     index = {id(layer): i for i, layer in enumerate(work.layers)}
@@ -63,8 +65,8 @@ def answer(
     named, recovered = (tuple(_estimated(work, culprit) for culprit in found) for found in (named, recovered))
     results = _output_results(work, outputs)
     notes = [Finding("names_renumbered", "warning", note) for note in matched.notes]
-    findings = find_findings(source, work, named, results)
-    fed = [finding.sentence for finding in findings if finding.kind == INPUT_FACTOR]
+    findings = find_findings(source, work, named, results, inputs)
+    fed = [finding.sentence for finding in inputs if finding.kind == INPUT_FACTOR]
     code: Literal[0, 1, 3] = 3 if coverage.share < min_coverage else (1 if named or fed else 0)
     return Comparison(
         tool=__version__,
@@ -86,7 +88,7 @@ def answer(
             *source.findings,
             *notes,
             *findings,
-            *calibration(work),
+            *(() if fed else calibration(work)),  # other frames would calibrate the mistake in
             *worth.findings,
         ),
         scale_sources=dict(Counter(layer.tensor.source for layer in work.layers if layer.tensor.read is not None)),

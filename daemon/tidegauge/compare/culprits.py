@@ -61,6 +61,11 @@ class Suspect:
     stops: bool = False
     """The input tensor is another one, by its pre-processing, and the analysis ended here."""
 
+    @property
+    def narrow(self) -> bool:
+        """Whether its arithmetic is right and its code range too narrow."""
+        return bool(self.layer.clipping) and self.excess == self.layer.clipping
+
 
 def judge(work: Evaluation) -> dict[int, float | None]:
     """The excess of every layer (by identity) over its floor, weight rounding counted in where it is unknown.
@@ -360,7 +365,9 @@ def _sentence(suspect: Suspect) -> str:
     operators = " + ".join(layer.operators)
     hidden = f" (or {layer.hidden[0]}, of which there is no trace)" if layer.hidden else ""
     text = f"Layer {layer.tensor.name} ({operators}){hidden} {_WORDS[cause.name]}: {cause.detail}"
-    if layer.match.how == "input":
+    if layer.match.how == "input" and suspect.narrow:
+        text = f"The recorded input goes past the calibrated range of {layer.tensor.name}: {cause.detail}"
+    elif layer.match.how == "input":
         text = (
             f"The pre-processing differs: {layer.tensor.name} on the device is not the recorded input: {cause.detail}"
         )

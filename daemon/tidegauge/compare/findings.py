@@ -9,29 +9,32 @@ import numpy as np
 from tidegauge.compare.culprits import FAULTY
 from tidegauge.compare.cutgraph import part_for, run_part
 from tidegauge.compare.float_traces import FLOAT_NETWORK, is_float_network
-from tidegauge.compare.layers import Evaluation, Layer
+from tidegauge.compare.layers import Evaluation
 from tidegauge.compare.layout import PROMISED
 from tidegauge.compare.load import Source
 from tidegauge.compare.types import INPUT_FACTOR, Culprit, Finding, OutputResult
 
 #: Without a culprit, an output below this has lost accuracy bit by bit.
 POOR_SQNR_DB = 20.0
-#: Share of an input's codes at one end of the range that means the input does not fit it.
-CLIPPED_INPUT = 0.02
 #: Share (and number) of codes off by one that right arithmetic does not reach: it stays below 1.2 % on healthy runs.
 OFF_BY_ONE, FEW = 0.02, 64
 
 
 def find_findings(
-    source: Source, work: Evaluation, culprits: Sequence[Culprit], outputs: Sequence[OutputResult]
+    source: Source,
+    work: Evaluation,
+    culprits: Sequence[Culprit],
+    outputs: Sequence[OutputResult],
+    inputs: Sequence[Finding],
 ) -> list[Finding]:
-    """Findings in the order in which a reader needs them."""
+    """Findings in the order in which a reader needs them; `inputs`: those on the scale of the inputs."""
+    fed = any(finding.kind == INPUT_FACTOR for finding in inputs)
     return [
         *_tracing(source),
         *_float_network(source),
         *(work.given.findings() if work.given is not None else ()),
-        *_inputs(work),
-        *_diffuse(culprits, outputs),
+        *inputs,
+        *(() if fed else _diffuse(culprits, outputs)),  # a poor output is what such an input gives
         *_unusable(work),
         *_layouts(work),
         *_biases(work),
@@ -53,39 +56,6 @@ def _tracing(source: Source) -> Iterator[Finding]:
 def _float_network(source: Source) -> Iterator[Finding]:
     if is_float_network(source.tensors):
         yield Finding("float_network", "note", FLOAT_NETWORK.format(source.subject.source))
-
-
-def _inputs(work: Evaluation) -> Iterator[Finding]:
-    """The recorded input against the range of the calibration: double or missing normalisation shows here."""
-    for layer in work.layers:
-        if layer.match.how != "input" or layer.tensor.low is None or layer.tensor.high is None or not layer.reads_input:
-            continue
-        value = work.reference.inputs[layer.reads_input]
-        low, high = float(value.min()), float(value.max())
-        seen_low, seen_high = layer.tensor.low, layer.tensor.high
-        span = max(abs(seen_low), abs(seen_high))
-        given = max(abs(low), abs(high))
-        if span <= 0 or (not _clipped(layer) and given > span / 32):
-            continue
-        ratio = given / span
-        kind, words = (
-            "input_range",
-            f"The input spans {low:.4g} to {high:.4g}, the calibration saw {seen_low:.4g} to {seen_high:.4g}",
-        )
-        if 0.8 < ratio / 255 < 1.25:
-            kind, words = INPUT_FACTOR, words + ": ×255 is applied twice, or the division by 255 is missing"
-        elif 0.8 < ratio * 255 < 1.25:
-            kind, words = INPUT_FACTOR, words + ": the division by 255 is applied twice"
-        yield Finding(kind, "warning", words + ".", layer.tensor.name)
-
-
-def _clipped(layer: Layer) -> bool:
-    return max(layer.low_share or 0.0, layer.high_share or 0.0) > CLIPPED_INPUT and _beyond(layer)
-
-
-def _beyond(layer: Layer) -> bool:
-    """Whether the float values really go past the code range: a picture may hold white without clipping."""
-    return layer.cumulative is not None and (layer.cumulative.max_steps or 0.0) > 2.0
 
 
 def _diffuse(culprits: Sequence[Culprit], outputs: Sequence[OutputResult]) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from tidegauge.compare.evaluate import evaluate, prepare
 from tidegauge.compare.evidence import Values
 from tidegauge.compare.float_traces import codes_of_floats
 from tidegauge.compare.given import check_names
+from tidegauge.compare.input_scale import input_scale
 from tidegauge.compare.layers import Evaluation
 from tidegauge.compare.load import Source
 from tidegauge.compare.match import Matches, match_tensors
@@ -29,7 +30,7 @@ from tidegauge.compare.tflite_check import check_tflite
 from tidegauge.compare.tflite_file import is_tflite
 from tidegauge.compare.tflite_model import load_tflite
 from tidegauge.compare.tolerance import tolerate
-from tidegauge.compare.types import Comparison
+from tidegauge.compare.types import INPUT_FACTOR, Comparison
 from tidegauge.compare.whatif import study
 from tidegauge.errors import TidegaugeError
 
@@ -111,8 +112,10 @@ def compare(
     excess = naming.judge(work)
     wrong, harmless = naming.find(work, excess, outputs, source.step, _before(model, previous), past_input)
     stopped = any(suspect.stops for suspect in wrong)
-    worth = study(work, wrong, harmless, outputs, source.subgraphs, None if stopped else target_db)
-    return answer(source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit)
+    scales = list(input_scale(work))
+    scaled = not any(finding.kind == INPUT_FACTOR for finding in scales)
+    worth = study(work, wrong, harmless, outputs, source.subgraphs, None if stopped else target_db, scaled)
+    return answer(source, work, excess, wrong, harmless, worth, outputs, min_coverage, began, matched, limit, scales)
 
 
 def _before(model: Model, previous: Source | None) -> Before | None:

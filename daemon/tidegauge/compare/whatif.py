@@ -86,10 +86,16 @@ def study(
     device_outputs: Mapping[str, Array],
     subgraphs: Mapping[str, Subgraph],
     target_db: float | None,
+    scaled: bool = True,
 ) -> Study:
-    """`target_db`: the SQNR that every output shall reach; None to cure the culprits, whatever comes of it."""
+    """`target_db`: the SQNR that every output shall reach; None to cure the culprits, whatever comes of it.
+
+    `scaled` False: the input is off by a factor, so that no change of any layer would mend the outputs.
+    """
     advice = {id(s.layer): _advise(work, s) for s in (*wrong, *harmless)}
     now = worst(work.reference.outputs, device_outputs)
+    if not scaled:
+        return Study(advice, {}, None)
     goal = target_db
     if goal is None and not wrong and now is not None and _poor(now):
         goal = DEFAULT_TARGET_DB
@@ -97,7 +103,7 @@ def study(
         return Study(advice, {}, None)
     errors = {}
     for suspect in (*wrong, *harmless):
-        if suspect.layer.clipping and suspect.excess == suspect.layer.clipping:
+        if suspect.narrow:
             continue  # right arithmetic, narrow range: nothing is added to it
         local = work.reference.local([suspect.layer.twin], suspect.layer.scheme)[suspect.layer.twin]
         errors[suspect.layer.twin] = recorded_error(work, suspect.layer, local)
@@ -117,6 +123,8 @@ def _poor(now: WhatIf) -> bool:
 
 def _advise(work: Evaluation, suspect: Suspect) -> tuple[Advice, ...]:
     layer, cause = suspect.layer, suspect.cause
+    if suspect.narrow and layer.match.how == "input" and not _range_is_narrow(work, layer):
+        return (Advice("", "", options.SCALE_ONCE),)
     bits = np.dtype(layer.encoding.dtype).itemsize * 8 if layer.encoding is not None else None
     together = [option_name(work.by_twin[name]) for name in wide_with(work, layer)]
     fused = fused_names(work, layer)

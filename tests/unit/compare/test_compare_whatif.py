@@ -192,7 +192,7 @@ def _figure(source: Any, layer: str) -> tuple[WhatIf, list[str]]:
     """What 16 bits for one layer are worth, and the names that an advice would give."""
     found: list[tuple[WhatIf, list[str]]] = []
 
-    def spy(work: Any, wrong: Any, harmless: Any, outputs: Any, subgraphs: Any, target: Any) -> Any:
+    def spy(work: Any, wrong: Any, harmless: Any, outputs: Any, subgraphs: Any, target: Any, scaled: Any) -> Any:
         search = whatif._Search(work, Emulator(work, {}, subgraphs))
         changes = search.changes(work.by_twin[layer], "wide")
         found.append((search.figure(changes), [whatif.option_name(work.by_twin[name]) for name in changes]))

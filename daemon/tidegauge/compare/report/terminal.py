@@ -20,14 +20,17 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Verdict, culprits with what to change, the table of layers, findings and what was not compared."""
     style = _VERDICT_STYLES[comparison.exit_code]
     console.print(Text(f"{words.headline(comparison).upper()}: {comparison.sentence}", style=style))
+    if comparison.rungs is not None:
+        print_rungs(comparison.rungs, console)
+    if not comparison.culprits and words.fed_wrong(comparison) and (deed := words.to_do(comparison)) is not None:
+        console.print()
+        console.print(Text(f"{deed[0]}.", style="cyan"))
     for culprit in comparison.culprits:
         console.print()
         console.print(Text(f"{culprit.rank}. {culprit.sentence}"))
         console.print(Text(words.paste(culprit.advice), style="cyan"))
     if comparison.cure is not None:
         _print_cure(comparison.cure, console, len(comparison.culprits))
-    if comparison.rungs is not None:
-        print_rungs(comparison.rungs, console)
     console.print()
     console.print(_table(comparison))
     if comparison.exact is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidegauge.compare.types import Advice, Comparison, Culprit, Cure, LayerResult, Metrics, WhatIf
+from tidegauge.compare.advice import SCALE_ONCE
+from tidegauge.compare.stored import stopped
+from tidegauge.compare.types import INPUT_FACTOR, Advice, Comparison, Culprit, Cure, LayerResult, Metrics, WhatIf
 
 VERDICTS = {
     "healthy": "right",
@@ -99,8 +101,17 @@ def verdict(layer: LayerResult) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """One word for the exit code."""
+    """A word or two for the exit code; what was found, where no layer is to blame."""
+    if comparison.exit_code == 1 and (fed_wrong(comparison) or stopped(comparison)):
+        return "wrong input"
+    if comparison.exit_code == 1 and not comparison.culprits:
+        return "error found"
     return {0: "fine", 1: "culprit found", 2: "unusable", 3: "coverage too low"}[comparison.exit_code]
+
+
+def fed_wrong(comparison: Comparison) -> bool:
+    """Whether device and float run were both fed an input of another scale."""
+    return any(finding.kind == INPUT_FACTOR for finding in comparison.findings)
 
 
 def paste(advice: tuple[Advice, ...]) -> str:
@@ -134,13 +145,15 @@ def to_do(comparison: Comparison) -> tuple[str, str] | None:
 
     All culprits' cures together where they are known, else the first culprit's first choice.
     """
+    if fed_wrong(comparison):
+        return _sentence(SCALE_ONCE), ""
     lines = comparison.cure.advice if comparison.cure is not None and comparison.cure.advice else ()
     if not lines and comparison.culprits:
         lines = comparison.culprits[0].advice
     options = [item for item in lines if item.option and not item.alternative]
     if not options:
         deed = next((item.why for item in lines if item.why), None)
-        return None if deed is None else (f"{deed[0].upper()}{deed[1:]}", "")
+        return None if deed is None else (_sentence(deed), "")
     first = options[0]
     value = first.value if len(first.value) <= _SHOWN else f"{first.value[:_SHOWN]}…"
     more = f" and {len(options) - 1} more options" if len(options) > 1 else ""
@@ -151,6 +164,10 @@ def to_do(comparison: Comparison) -> tuple[str, str] | None:
             f" instead of {decibels(cure.before.sqnr_db)}" if cure.before.sqnr_db else ""
         )
     return text, f'"{first.option}": "{value}"{more}'
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def worth(figure: WhatIf) -> str:
