@@ -47,6 +47,9 @@ def test_bit_exact_mode_names_the_first_divergence(board: Board, tmp_path: Path)
     assert (first.name, first.status, first.off_by_more, first.largest) == ("d1", "off_by_one", 0, 1)
     assert all(t.origin in ("none", "inherits") for t in answer.tensors if t.name != "d1")
     assert "d1" in page.read_text()
+    short = run("--host", host, "--device", device, "--tempdir", board.artifacts, "--top", "1").stdout
+    unequal = sum(tensor.status not in ("exact", "not_dumped") for tensor in answer.tensors)
+    assert unequal > 1 and f"… and {unequal - 1} more" in short
 
 
 def test_bit_exact_mode_needs_no_tempdir_and_exits_2_and_3(board: Board, tmp_path: Path) -> None:

@@ -363,7 +363,7 @@ def _deliver(
         _write(Path(options.json_file), data)
     console = _console()
     if isinstance(answer, ExactComparison):
-        print_exact(answer, console)
+        print_exact(answer, console, options.top)
     elif isinstance(answer, ReleaseComparison):
         print_release(answer, console, options.top)
     elif options.layer is None:

@@ -73,7 +73,18 @@ def answer(
         subject=source.subject,
         exit_code=code,
         sentence=" ".join(
-            [*fed, _sentence(coverage, named, recovered, results, _doubtful(work, verdicts, excess), stopped)]
+            [
+                *fed,
+                _sentence(
+                    coverage,
+                    named,
+                    recovered,
+                    results,
+                    _doubtful(work, verdicts, excess),
+                    stopped,
+                    _thin(work, coverage),
+                ),
+            ]
         ),
         coverage=coverage,
         layers=tuple(
@@ -233,17 +244,41 @@ def _untraced(work: Evaluation) -> list[Unmatched]:
     return found
 
 
-def _doubtful(work: Evaluation, verdicts: Mapping[int, tuple[Verdict, str]], excess: Mapping[int, float | None]) -> str:
-    """Layers that are off and can't be judged, in words: they must not pass for right ones."""
-    names = [
+def _doubtful(
+    work: Evaluation, verdicts: Mapping[int, tuple[Verdict, str]], excess: Mapping[int, float | None]
+) -> list[str]:
+    """Layers that are off and can't be judged: they must not pass for right ones."""
+    return [
         layer.tensor.name
         for layer in work.layers
         if verdicts[id(layer)][0] == "undecided" and (excess[id(layer)] or 0.0) > naming.limit(layer)
     ]
-    if not names:
+
+
+def _thin(work: Evaluation, coverage: Coverage) -> str:
+    """Why there is no verdict, where too little was compared; empty where enough was."""
+    if coverage.share >= coverage.minimum:
         return ""
-    listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return f"; but {listed} differ{'s' * (len(names) == 1)} and can't be judged"
+    why = Counter(
+        _NOT_COMPARED[layer.status]
+        for layer in work.layers
+        if layer.status in _NOT_COMPARED and layer.tensor.kind != "TIDL_DataLayer"
+    )
+    told = ", ".join(f"{count} {words}" for words, count in why.most_common())
+    twice = why[_NOT_COMPARED["duplicate"]]
+    mixed = " More than one capture lies in the folder: keep the traces of one." if twice > 1 else ""
+    text = f"Only {coverage.compared} of {coverage.traced} traced layers could be compared, too few for a verdict"
+    return f"{text}{f' ({told})' if told else ''}.{mixed} "
+
+
+_NOT_COMPARED = {
+    "missing": "without a trace",
+    "truncated": "truncated",
+    "shape_mismatch": "of another shape",
+    "non_finite": "not finite",
+    "duplicate": "with more than one trace",
+    "unmatched": "without a float twin or a scale",
+}
 
 
 def _sentence(
@@ -251,12 +286,10 @@ def _sentence(
     named: tuple[Culprit, ...],
     recovered: tuple[Culprit, ...],
     outputs: tuple[OutputResult, ...],
-    doubtful: str,
+    doubtful: Sequence[str],
     stopped: bool,
+    thin: str,
 ) -> str:
-    thin = ""
-    if coverage.share < coverage.minimum:
-        thin = f"Only {coverage.compared} of {coverage.traced} traced layers could be compared, too few for a verdict. "
     if stopped:
         return thin + named[0].sentence + " No layer is judged: all have seen another picture than the float run."
     if named:
@@ -265,10 +298,15 @@ def _sentence(
             others, f" {others} more layers are wrong by themselves."
         )
         return thin + named[0].sentence + more
-    some = "the others of" if doubtful else "all"
-    healthy = f"No layer is known to be wrong by itself: {some}" if doubtful else f"No layer is wrong by itself: {some}"
-    healthy += f" {coverage.compared} compared layers agree with the float model"
     quality = [f"{o.name} {o.metrics.sqnr_db:.1f} dB" for o in outputs if o.metrics.sqnr_db is not None]
     told = f" (output SQNR: {', '.join(quality)})" if quality else ""
     ignored = f"; {len(recovered)} wrong by itself without effect on the output" if recovered else ""
-    return f"{thin}{healthy} to within their rounding{doubtful}{ignored}{told}."
+    off = ", ".join(doubtful[:3]) + (", …" if len(doubtful) > 3 else "")
+    off += f" differ{'s' * (len(doubtful) == 1)} and can't be judged"
+    if len(doubtful) >= coverage.compared > 0:
+        return f"{thin}No layer is known to be right: {off}{told}."
+    healthy = (
+        "No layer is known to be wrong by itself: the others of" if doubtful else "No layer is wrong by itself: all"
+    )
+    agree = f"{coverage.compared} compared layers agree with the float model to within their rounding"
+    return f"{thin}{healthy} {agree}{f'; but {off}' if doubtful else ''}{ignored}{told}."

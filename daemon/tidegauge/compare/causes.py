@@ -213,7 +213,7 @@ def _coarse_step(case: Evidence) -> Cause | None:
     prediction = case.clipped(np.rint((case.local - origin) / grid) * grid + origin)
     explained = case.explained(prediction)
     truncated = case.explained(case.clipped(np.floor((case.local - origin) / grid) * grid + origin))
-    detail = f"only every {factor}th code is used ({used.size} different codes)"
+    detail = f"only one code in {factor} is used ({used.size} different codes)"
     return Cause("coarse_step", max(explained, truncated), detail, float(factor))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -18,7 +19,7 @@ from tidegauge.cli.compare_output import to_csv
 from tidegauge.compare import Comparison, compare, from_json, rejudge, to_json
 from tidegauge.compare.report import print_comparison, render_html
 from tidegauge.compare.report.words import STATUSES
-from tidegauge.compare.types import Status
+from tidegauge.compare.types import Status, Unmatched
 from tidegauge.errors import TidegaugeError
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import Board, build
@@ -40,6 +41,12 @@ class Case:
     compared: bool
     layer: str = LAYER
     value: float | None = None
+
+
+def terminal(answer: Comparison) -> str:
+    text = io.StringIO()
+    print_comparison(answer, Console(file=text, width=200))
+    return text.getvalue()
 
 
 def _write(layer: str, change: Callable[[bytes], bytes]) -> Callable[[Board, Path], None]:
@@ -97,9 +104,7 @@ def test_a_status_travels_to_json_page_terminal_table_and_exit_code(board: Board
     assert whole == case.compared
     assert (rejudge(answer, min_coverage=1.0).exit_code == 3) is not case.compared
     word = STATUSES[case.status]
-    console = Console(file=io.StringIO(), width=200)
-    print_comparison(answer, console)
-    row = next(x for x in console.file.getvalue().splitlines() if x.startswith(f"{case.layer} "))  # type: ignore[attr-defined]
+    row = next(x for x in terminal(answer).splitlines() if x.startswith(f"{case.layer} "))
     assert word in row
     assert word in unescape(render_html(answer))
     table = to_csv(answer).decode()
@@ -201,6 +206,28 @@ def test_two_captures_in_one_folder_are_no_verdict(board: Board, tmp_path: Path)
     assert answer.exit_code == 3 and answer.sentence.startswith("Only ")
     assert sum(x.status == "duplicate" for x in answer.layers) == 3
     assert any(f.kind == "duplicate" for f in answer.findings)
+    assert (
+        "3 with more than one trace" in answer.sentence
+        and "More than one capture lies in the folder" in answer.sentence
+    )
+
+
+def test_too_little_says_what_it_lacks_and_calls_nothing_right(board: Board, tmp_path: Path) -> None:
+    folder = tmp_path / "few"
+    shutil.copytree(board.trace([Fault(LAYER, "gain", 1.5)], name="gained"), folder)
+    for layer in (OTHER, "/dec/c3/Relu_output_0"):
+        board.trace_of(folder, layer).unlink()
+    answer = compare(folder, model=board.model, tempdir=board.artifacts, min_coverage=1.0)
+    assert answer.exit_code == 3 and "(2 without a trace)" in answer.sentence and "capture lies" not in answer.sentence
+
+
+def test_the_terminal_is_not_flooded_by_what_was_not_compared(board: Board) -> None:
+    answer = board.compare()
+    strange = tuple(Unmatched(f"t{i}", "device", i, "no float twin") for i in range(40))
+    answer = msgspec.structs.replace(answer, unmatched=strange)
+    shown, page = terminal(answer), render_html(answer)
+    assert shown.count("not compared: t") == 8 and "32 more" in shown
+    assert all(f"<code>t{i}</code>" in page for i in range(40)), "the page hides nothing"
 
 
 def test_traces_of_board_and_pc_in_one_folder_are_told(board: Board, tmp_path: Path) -> None:

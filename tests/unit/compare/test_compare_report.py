@@ -81,6 +81,8 @@ def test_the_terminal_shows_the_same(answer: Comparison) -> None:
     print_comparison(answer, Console(file=out, width=180))
     text = out.getvalue()
     assert text.startswith("CULPRIT FOUND") and answer.culprits[0].layer in text and "deny_list:layer_name" in text
+    assert " ".join(text.split()).count(answer.culprits[0].sentence) == 1, "the first culprit is told once"
+    assert answer.culprits[0].advice[0].what_if is not None and "dB (now " in text
 
 
 def test_png_bytes_decode_to_the_picture() -> None:

@@ -20,8 +20,8 @@ def exact_headline(answer: ExactComparison) -> str:
     return _HEADLINES[answer.exit_code]
 
 
-def print_exact(answer: ExactComparison, console: Console) -> None:
-    """Verdict, the tensors that are not equal, notes."""
+def print_exact(answer: ExactComparison, console: Console, top: int | None = None) -> None:
+    """Verdict, the tensors that are not equal (with `top` the first so many, in the order of execution), notes."""
     style = _VERDICT_STYLES[answer.exit_code]
     console.print(Text(f"{exact_headline(answer).upper()}: {answer.sentence}", style=style))
     table = Table(show_edge=False, pad_edge=False)
@@ -32,9 +32,8 @@ def print_exact(answer: ExactComparison, console: Console) -> None:
     for name in ("±1", "more", "largest"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")
-    for tensor in answer.tensors:
-        if tensor.status in ("exact", "not_dumped"):
-            continue
+    unequal = [tensor for tensor in answer.tensors if tensor.status not in ("exact", "not_dumped")]
+    for tensor in unequal[:top]:
         table.add_row(
             str(tensor.data_id),
             Text(_name(tensor)),
@@ -45,6 +44,8 @@ def print_exact(answer: ExactComparison, console: Console) -> None:
         )
     if table.row_count:
         console.print(table)
+    if top is not None and len(unequal) > top:
+        console.print(Text(f"… and {len(unequal) - top} more", style="dim"))
     for note in answer.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     counts = answer.counts

@@ -30,7 +30,7 @@ def render_html(comparison: Comparison) -> str:
     first = comparison.culprits[0].index if comparison.culprits else 0
     title = f"Tidegauge: {words.headline(comparison)}, {comparison.subject.model}"
     body = [
-        '<div class="virtual">VIRTUAL: this run is from the emulated board, not from hardware</div>'
+        '<header class="virtual">VIRTUAL: this run is from the emulated board, not from hardware</header>'
         if comparison.subject.virtual
         else "",
         "<main>",
@@ -129,11 +129,11 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         sides += profile(layer.profiles.channels, "channel")
     if culprit.rank <= _PICTURED:
         sides += histogram(layer)
-    block = f"advice-{culprit.rank}"
+    block, pasted = f"advice-{culprit.rank}", escape(words.paste(culprit.advice, comparison))
     title = f'Culprit {culprit.rank}: <span class="mono">{escape(culprit.layer)}</span>'
     body = (
         f"{_facts(facts)}"
-        f'<h3>What to change</h3><div class="advice"><pre id="{block}">{escape(words.paste(culprit.advice))}</pre>'
+        f'<h3>What to change</h3><div class="advice"><pre id="{block}">{pasted}</pre>'
         f'<button type="button" data-copy="{block}">Copy</button> '
         f'<button type="button" data-show="{culprit.index}">Show in the chart</button></div>'
         f'<div class="pictures">{"".join(_picture(p) for p in pictures)}</div>'

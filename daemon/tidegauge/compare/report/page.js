@@ -4,6 +4,12 @@
   const detail = document.getElementById("detail");
   const groups = [...document.querySelectorAll("g.layer")];
   const nodes = [...document.querySelectorAll("g.node")];
+  const close = () => detail.classList.remove("pinned");
+  // What was asked for by a click must be seen, wherever on the page the click was; what is only passed over, not.
+  const pin = (index, focus) => {
+    show(index, focus);
+    detail?.classList.add("pinned");
+  };
   const show = (index, focus) => {
     groups.forEach((group) => {
       const on = Number(group.dataset.index) === index;
@@ -14,7 +20,12 @@
     nodes.forEach((node) => node.classList.toggle("on", Number(node.dataset.index) === index));
     const layer = layers[index];
     if (!layer || !detail) return;
-    detail.replaceChildren();
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "close";
+    button.textContent = "Close";
+    button.addEventListener("click", close);
+    detail.replaceChildren(button);
     const title = document.createElement("h3");
     title.textContent = layer.title;
     detail.append(title);
@@ -36,7 +47,7 @@
   };
   groups.forEach((group, position) => {
     const index = Number(group.dataset.index);
-    group.addEventListener("click", () => show(index, true));
+    group.addEventListener("click", () => pin(index, true));
     group.addEventListener("focus", () => show(index, false));
     group.addEventListener("mouseenter", () => show(index, false));
     group.addEventListener("keydown", (event) => {
@@ -94,7 +105,7 @@
     const end = () => { from = null; drawing.classList.remove("moving"); };
     drawing.addEventListener("pointerup", end);
     drawing.addEventListener("pointercancel", end);
-    nodes.forEach((node) => node.addEventListener("click", () => { if (!moved) show(Number(node.dataset.index), false); }));
+    nodes.forEach((node) => node.addEventListener("click", () => { if (!moved) pin(Number(node.dataset.index), false); }));
     document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
       const x = view.x + view.w / 2, y = view.y + view.h / 2;
       if (button.dataset.zoom === "fit") { view = { ...whole }; apply(); } else zoom(button.dataset.zoom === "in" ? 1 / 1.4 : 1.4, x, y);
@@ -122,12 +133,13 @@
     only.addEventListener("change", update);
     update();
     rows.forEach((row) => row.addEventListener("click", () => {
-      show(Number(row.dataset.row), false);
+      pin(Number(row.dataset.row), false);
       drawing?.dispatchEvent(new CustomEvent("tidegauge-centre", { detail: Number(row.dataset.row) }));
     }));
   }
   document.querySelectorAll("[data-show]").forEach((button) =>
     button.addEventListener("click", () => show(Number(button.dataset.show), true)));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && detail) close(); });
   document.querySelectorAll("[data-copy]").forEach((button) =>
     button.addEventListener("click", async () => {
       const text = document.getElementById(button.dataset.copy).textContent;

@@ -13,6 +13,8 @@ from tidegauge.compare.report.words import number
 from tidegauge.compare.types import Comparison, Cure
 
 _STYLES = {"healthy": "green", "inherits": "yellow", "faulty": "bold red", "recovers": "magenta", "undecided": "dim"}
+#: So many of what was not compared are told one by one: the verdict must not scroll away.
+_UNMATCHED = 8
 _VERDICT_STYLES = {0: "bold green", 1: "bold red", 2: "bold red", 3: "bold yellow"}
 
 
@@ -27,8 +29,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(Text(f"{deed[0]}.", style="cyan"))
     for culprit in comparison.culprits:
         console.print()
-        console.print(Text(f"{culprit.rank}. {culprit.sentence}"))
-        console.print(Text(words.paste(culprit.advice), style="cyan"))
+        said = culprit.layer if culprit.rank == 1 and culprit.sentence in comparison.sentence else culprit.sentence
+        console.print(Text(f"{culprit.rank}. {said}"))
+        console.print(Text(words.paste(culprit.advice, comparison), style="cyan"))
     if comparison.cure is not None:
         _print_cure(comparison.cure, console, len(comparison.culprits))
     console.print()
@@ -38,8 +41,11 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         print_exact(comparison.exact, console)
     for finding in comparison.findings:
         console.print(Text(f"{finding.severity}: {finding.sentence}", style="yellow"))
-    for item in comparison.unmatched:
+    for item in comparison.unmatched[:_UNMATCHED]:
         console.print(Text(f"not compared: {item.name} ({item.side}): {item.reason}", style="dim"))
+    if len(comparison.unmatched) > _UNMATCHED:
+        rest = len(comparison.unmatched) - _UNMATCHED
+        console.print(Text(f"not compared: {rest} more, which --html and --json list", style="dim"))
     coverage = comparison.coverage
     console.print(f"{coverage.compared} of {coverage.traced} traced layers compared in {comparison.seconds} s.")
 

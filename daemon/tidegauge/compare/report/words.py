@@ -114,11 +114,17 @@ def fed_wrong(comparison: Comparison) -> bool:
     return any(finding.kind == INPUT_FACTOR for finding in comparison.findings)
 
 
-def paste(advice: tuple[Advice, ...]) -> str:
-    """The advice as lines for a dictionary of TIDL compile options; alternatives and deeds in words become comments."""
+def paste(advice: tuple[Advice, ...], comparison: Comparison | None = None) -> str:
+    """The advice as lines for a dictionary of TIDL compile options; alternatives and deeds in words become comments.
+
+    `comparison`: to tell what the outputs are now beside what they would be.
+    """
+    now = {output.name: output.metrics.sqnr_db for output in comparison.outputs} if comparison is not None else {}
     lines = []
     for item in advice:
-        why = item.why if item.what_if is None else f"{item.why}; {worth(item.what_if)}"
+        why = item.why if item.what_if is None else f"{item.why}; with this alone {worth(item.what_if)}"
+        if item.what_if is not None and (today := now.get(item.what_if.output)) is not None:
+            why += f" (now {decibels(today)})"
         if not item.option:
             lines.append(f"# {why[0].upper()}{why[1:]}")
         elif item.alternative:
@@ -156,7 +162,8 @@ def to_do(comparison: Comparison) -> tuple[str, str] | None:
         return None if deed is None else (_sentence(deed), "")
     first = options[0]
     value = first.value if len(first.value) <= _SHOWN else f"{first.value[:_SHOWN]}…"
-    more = f" and {len(options) - 1} more options" if len(options) > 1 else ""
+    others = len(options) - 1
+    more = f" and {others} more option{'s' * (others > 1)}" if others else ""
     text = _IN_WORDS.get(first.option, f"{first.why[0].upper()}{first.why[1:]}")
     cure = comparison.cure
     if cure is not None and cure.advice and cure.after.sqnr_db is not None:
