@@ -16,7 +16,7 @@ from tidegauge.compare.causes import evidence
 from tidegauge.compare.pictures import draw
 from tidegauge.compare.report import render_html
 from tidegauge.compare.report.figures import gains, histogram
-from tidegauge.compare.report.network import arrange, edges
+from tidegauge.compare.report.network import arrange, edges, fold
 from tidegauge.compare.statistics import Encoding
 from tidegauge.compare.types import Cure, CureStep, Histogram, WhatIf
 from tidegauge.virtualboard.faults import Fault
@@ -52,6 +52,20 @@ def test_a_chain_is_a_straight_line_and_a_branch_stands_beside_it() -> None:
     skip = arrange({0: (), 1: (0,), 2: (1,), 3: (2, 0)})
     assert skip[3] == (0, 3)
     assert arrange({0: (), 1: (0,), 2: (0,), 3: (1, 2)})[1][0] != arrange({0: (), 1: (0,), 2: (0,), 3: (1, 2)})[2][0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 6))
+def test_a_deep_network_is_folded_so_that_all_of_it_can_be_seen(ranks: int, lanes: int) -> None:
+    place = {rank * lanes + lane: (lane, rank) for rank in range(ranks) for lane in range(lanes)}
+    corners = fold(place)
+    assert len(set(corners.values())) == len(place), "no two layers share a place"
+    wide = max(x for x, _ in corners.values()) + 200
+    high = max(y for _, y in corners.values()) + 60
+    assert ranks <= 40 or high < 3 * wide, "a frame that is wider than high shows it as more than a line"
+    for rank in range(1, ranks):
+        (x, y), (u, v) = corners[(rank - 1) * lanes], corners[rank * lanes]
+        assert (u == x and v > y) or u > x, "read downwards, then to the right"
 
 
 def test_the_drawing_has_the_networks_branches(answer: Comparison) -> None:

@@ -1,14 +1,20 @@
-"""The network as it is: layers by depth, branches side by side, coloured by verdict; an SVG to pan, zoom and click."""
+"""The network as it is: layers by depth, branches side by side, coloured by verdict; an SVG to pan, zoom and click.
+
+A deep network is folded into columns that are read from left to right, so that all of it can be looked at together.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from tidegauge.compare.report.words import number, verdict
 from tidegauge.compare.types import LayerResult
 
-_WIDE, _HIGH, _ACROSS, _DOWN, _MARGIN = 176, 34, 196, 56, 16
+_WIDE, _HIGH, _ACROSS, _DOWN, _MARGIN = 176, 34, 196, 56, 28
+#: Ranks from which on the drawing is folded, the space between its columns, and width over height of the page's frame.
+_DEEP, _GUTTER, _ASPECT = 40, 44, 2.7
 _LETTERS = 25
 
 
@@ -19,10 +25,9 @@ def network(layers: Sequence[LayerResult]) -> str:
     if not drawn:
         return ""
     reads = edges(drawn)
-    place = arrange({layer.index: reads[layer.index] for layer in drawn})
-    across = max(lane for lane, _ in place.values()) + 1
-    down = max(rank for _, rank in place.values()) + 1
-    width, height = 2 * _MARGIN + across * _ACROSS, 2 * _MARGIN + down * _DOWN
+    place = fold(arrange({layer.index: reads[layer.index] for layer in drawn}))
+    width = max(x for x, _ in place.values()) + _ACROSS + _MARGIN
+    height = max(y for _, y in place.values()) + _DOWN + _MARGIN
     lines = "".join(_edge(place[source], place[target]) for target, sources in reads.items() for source in sources)
     boxes = "".join(_box(layer, place[layer.index]) for layer in drawn)
     return (
@@ -76,12 +81,30 @@ def _lane(
     return min(free, key=lambda lane: abs(lane - near), default=len(lanes))
 
 
-def _corner(place: tuple[int, int]) -> tuple[int, int]:
-    return _MARGIN + place[0] * _ACROSS, _MARGIN + place[1] * _DOWN
+def fold(place: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Upper left corners (x, y) for places (lane, rank): in one column, or in as many as fill the page's frame."""
+    down = 1 + max(rank for _, rank in place.values())
+    across = 1 + max(lane for lane, _ in place.values())
+    columns = 1
+    if down > _DEEP:
+        columns = max(1, round(math.sqrt(_ASPECT * down * _DOWN / (across * _ACROSS + _GUTTER))))
+    rows = math.ceil(down / columns)
+    lanes = [0] * columns
+    for lane, rank in place.values():
+        lanes[rank // rows] = max(lanes[rank // rows], lane + 1)
+    left = [_MARGIN + sum(lanes[:column]) * _ACROSS + column * _GUTTER for column in range(columns)]
+    return {
+        node: (left[rank // rows] + lane * _ACROSS, _MARGIN + rank % rows * _DOWN)
+        for node, (lane, rank) in place.items()
+    }
 
 
 def _edge(source: tuple[int, int], target: tuple[int, int]) -> str:
-    (x, y), (u, v) = _corner(source), _corner(target)
+    (x, y), (u, v) = source, target
+    if v <= y:  # in a column further right: along the gutter before it
+        gutter, x, y, u = u - _GUTTER // 2 - 4, x + _WIDE // 2, y + _HIGH, u + _WIDE // 2
+        out, back = f"C{x} {y + 18} {gutter} {y + 18} {gutter} {y}", f"C{gutter} {v - 26} {u} {v - 26} {u} {v}"
+        return f'<path class="edge" stroke-dasharray="4 3" d="M{x} {y}{out}V{v}{back}"/>'
     x, y, u = x + _WIDE // 2, y + _HIGH, u + _WIDE // 2
     if x == u and v - y > _DOWN:  # past layers of the same lane: around them
         side = x + _WIDE // 2 + 9
@@ -91,7 +114,7 @@ def _edge(source: tuple[int, int], target: tuple[int, int]) -> str:
 
 
 def _box(layer: LayerResult, place: tuple[int, int]) -> str:
-    x, y = _corner(place)
+    x, y = place
     name = layer.name or layer.file
     words = f"{name}: {verdict(layer)}, local error {number(layer.excess)} times the noise"
     short = name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"

@@ -112,7 +112,8 @@
     }));
     const start = nodes.find((node) => node.dataset.index === document.body.dataset.first) ?? nodes[0];
     const frame = drawing.getBoundingClientRect();
-    if (start && whole.h / whole.w > (frame.height / Math.max(frame.width, 1)) * 1.1) centre(start);
+    // Where the whole would be too small to read, the first culprit and what stands around it are shown first.
+    if (start && (whole.w > frame.width * 1.3 || whole.h > frame.height * 1.3)) centre(start);
     drawing.addEventListener("tidegauge-centre", (event) => { const node = nodes.find((n) => Number(n.dataset.index) === event.detail); if (node) centre(node); });
   }
   const filter = document.getElementById("filter"), only = document.getElementById("only");
