@@ -6,10 +6,12 @@ Traces are opened lazily, one at a time; a tensor that can't be used has a statu
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -204,10 +206,7 @@ def _read_inputs(inputs: Sequence[str]) -> tuple[dict[str, Array], str]:
         path = Path(file)
         data = _read_file(path, MAX_TENSOR)
         if path.suffix == ".npy":
-            try:
-                found[name if equals else ""] = np.load(path, allow_pickle=False)
-            except (ValueError, EOFError) as error:
-                raise TidegaugeError(f"{path} is no NumPy array ({error})", "write it with numpy.save") from error
+            found[name if equals else ""] = _array(path, data)
         elif path.suffix == ".png":
             found[name if equals else ""] = _picture(path, data)
         elif len(data) % 4:
@@ -217,9 +216,26 @@ def _read_inputs(inputs: Sequence[str]) -> tuple[dict[str, Array], str]:
     return found, ", ".join(Path(i.rpartition("=")[2]).name for i in inputs)
 
 
+def _array(path: Path, data: bytes) -> Array:
+    """One array of numbers, and nothing else that NumPy's formats can hold."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote
+            value = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OverflowError, MemoryError) as error:
+        raise TidegaugeError(f"{path} is no NumPy array ({error})", "write it with numpy.save") from error
+    if value.dtype.kind not in "biuf":
+        raise TidegaugeError(f"{path} holds {value.dtype}, no numbers", "write the input tensor with numpy.save")
+    return np.asarray(value)
+
+
 def _picture(path: Path, data: bytes) -> Array:
     """A picture as [1, 3, height, width], RGB in 0…1: for models that are fed so, and in the model's own size."""
-    import cv2  # an extra, and only for pictures
+    try:
+        import cv2  # an extra, and only for pictures
+    except ImportError as error:
+        cure = "install opencv-python-headless, or give the input tensor as .npy"
+        raise TidegaugeError(f"OpenCV is needed to read {path}, and is not installed", cure) from error
 
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:

@@ -1,4 +1,4 @@
-"""Error pictures of a culprit: device, reference and difference of the channel with the largest error, as PNG."""
+"""Error pictures of a culprit: device, reference and difference of the channels with the largest error, as PNG."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ Bytes = NDArray[np.uint8]
 
 #: Longest side of a picture, in pixels; a larger tensor is thinned out.
 SIDE = 320
+#: So many channels are drawn, the worst first; others smaller, and only from this share of the worst one's error on.
+CHANNELS, SMALL_SIDE, WORTH_A_LOOK = 3, 160, 0.05
 #: Side of a scatter, and how many elements it is made of at most.
 SCATTER, MOST_POINTS = 160, 200_000
 
 
 def draw(case: Evidence) -> tuple[Picture, ...]:
-    """Device, reference and difference where there is a plane to draw, then device against reference."""
+    """Device, reference and difference of up to `CHANNELS` channels where there is a plane to draw, then device against
+    reference of all."""
     scatter = _scatter(case)
     _, height, width = case.device.shape
     if height < 2 or width < 2:
@@ -29,17 +32,25 @@ def draw(case: Evidence) -> tuple[Picture, ...]:
     residual = np.where(np.isfinite(case.residual), case.residual, 0.0)
     broken = (~np.isfinite(case.residual)).sum(axis=(1, 2))
     energy = np.square(residual, dtype=np.float64).sum(axis=(1, 2))
-    channel = int(np.argmax(broken)) if broken.any() else int(np.argmax(energy))
-    stride = max(1, -(-max(height, width) // SIDE))
+    measure = broken if broken.any() else energy
+    order = np.argsort(-measure, kind="stable")[:CHANNELS]
+    shown = [int(channel) for channel in order if measure[channel] >= WORTH_A_LOOK * measure[order[0]]]
+    drawn = [_channel(case, channel, SIDE if i == 0 else SMALL_SIDE) for i, channel in enumerate(shown)]
+    return (*(picture for pictures in drawn for picture in pictures), *scatter)
+
+
+def _channel(case: Evidence, channel: int, side: int) -> tuple[Picture, ...]:
+    _, height, width = case.device.shape
+    stride = max(1, -(-max(height, width) // side))
     device, local = case.device[channel, ::stride, ::stride], case.local[channel, ::stride, ::stride]
     finite = np.concatenate([device[np.isfinite(device)], local[np.isfinite(local)]])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    worst = float(np.abs(residual[channel]).max())
+    residual = case.residual[channel]
+    worst = float(np.abs(residual[np.isfinite(residual)]).max(initial=0.0))
     return (
         Picture("device", "device", channel, low, high, _gray(device, low, high)),
         Picture("reference", "float model, from the device's own input", channel, low, high, _gray(local, low, high)),
         Picture("difference", "device minus float", channel, -worst, worst, _signed(device - local, worst)),
-        *scatter,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tidegauge.compare.compiled import Buffer, Subgraph, read_tempdir
 from tidegauge.compare.layout import arrange, told_otherwise
 from tidegauge.compare.report import print_comparison, render_html
 from tidegauge.compare.traces import DeviceTensor, device_tensors
+from tidegauge.errors import TidegaugeError
 from tidegauge.tidl.trace_names import TraceName, format_name
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import Board, build, picture
@@ -259,3 +262,55 @@ def test_subnormal_weights_are_flushed_counted_and_their_effect_is_told(board: B
     same = compare(board.trace(), model=tmp_path / "zero.onnx", tempdir=board.artifacts)
     assert {o.name: o.metrics for o in same.outputs} == outputs
     assert not any(f.kind == "subnormal_weights" for f in same.findings)
+
+
+# --- the input tensor as a file --------------------------------------------------------------------------------------
+
+
+def _npz(path: Path) -> None:
+    np.savez(path.with_suffix(".npz"), a=np.zeros(3))
+    path.with_suffix(".npz").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_npz, "no NumPy array"),
+        (lambda path: np.save(path, np.array(["a", "b"])), "no numbers"),
+        (lambda path: np.save(path, np.array([{}], object), allow_pickle=True), "no NumPy array"),
+        (lambda path: path.write_bytes(b"\x93NUMPY\x01\x00"), "no NumPy array"),
+        (lambda path: path.write_bytes(b""), "no NumPy array"),
+        (lambda path: np.save(path, np.zeros((2, 3), np.float32)), "has shape"),
+    ],
+    ids=["npz", "text", "objects", "header cut", "empty", "another shape"],
+)
+def test_an_input_that_is_none_is_one_sentence(
+    board: Board, tmp_path: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    file = tmp_path / "x.npy"
+    spoil(file)
+    with pytest.raises(TidegaugeError, match=said):
+        compare(board.trace(name="fed"), model=board.model, tempdir=board.artifacts, inputs=[str(file)])
+
+
+def test_a_picture_is_the_input_tensor_of_a_model_of_rgb_from_0_to_1(board: Board, tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    pixels = np.round(picture(board.shape, 6) * 255)
+    file = tmp_path / "frame.png"
+    assert cv2.imwrite(str(file), pixels[0].transpose(1, 2, 0)[:, :, ::-1].astype(np.uint8))
+    folder = board.trace(value=(pixels / 255).astype(np.float32), name="png")
+    (folder / "input.npy").unlink()
+    answer = compare(folder, model=board.model, tempdir=board.artifacts, inputs=[str(file)])
+    assert answer.exit_code == 0 and answer.subject.input == "frame.png"
+    cv2.imwrite(str(file), pixels[0].transpose(1, 2, 0).astype(np.uint8))
+    swapped = compare(folder, model=board.model, tempdir=board.artifacts, inputs=[str(file)])
+    assert swapped.culprits[0].cause == "channel_permutation", "the order of colours is looked at"
+
+
+def test_without_opencv_a_picture_is_refused_with_a_cure(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    (tmp_path / "frame.png").write_bytes(b"")
+    with pytest.raises(TidegaugeError, match="OpenCV is needed"):
+        compare(board.trace(), model=board.model, tempdir=board.artifacts, inputs=[str(tmp_path / "frame.png")])

@@ -117,6 +117,22 @@ def test_a_scatter_tells_gain_and_offset() -> None:
     assert gain == pytest.approx(1.5, abs=0.05) and offset == pytest.approx(0.2, abs=0.03)
 
 
+def test_pictures_show_the_worst_channels_and_none_that_is_right() -> None:
+    random = np.random.default_rng(0)
+    local = random.uniform(0, 1, (6, 20, 30)).astype(np.float32)
+    encoding = Encoding("uint8", 255.0)
+    codes = encoding.codes(local).astype(np.uint8)
+    for channel, shift in ((4, 60), (1, 40), (2, 30), (5, 20)):
+        codes[channel] = np.minimum(codes[channel].astype(int) + shift, 255)
+    found = [p for p in draw(evidence(codes, local, encoding, encoding.step**2 / 12)) if p.kind != "scatter"]
+    assert [p.channel for p in found] == [4] * 3 + [1] * 3 + [2] * 3
+    assert [p.kind for p in found[:3]] == ["device", "reference", "difference"]
+    codes = encoding.codes(local).astype(np.uint8)
+    codes[3, 5:9] = 255
+    alone = draw(evidence(codes, local, encoding, encoding.step**2 / 12))
+    assert {p.channel for p in alone if p.kind != "scatter"} == {3}, "five right channels say nothing"
+
+
 def test_the_page_of_a_comparison_read_from_json_is_the_same(answer: Comparison, tmp_path: Path) -> None:
     from tidegauge.compare import from_json, to_json
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -136,7 +136,7 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         f'<h3>What to change</h3><div class="advice"><pre id="{block}">{pasted}</pre>'
         f'<button type="button" data-copy="{block}">Copy</button> '
         f'<button type="button" data-show="{culprit.index}">Show in the chart</button></div>'
-        f'<div class="pictures">{"".join(_picture(p) for p in pictures)}</div>'
+        f"{_pictures(pictures)}"
         f'<div class="pictures">{sides}</div>'
     )
     if culprit.rank == 1:  # the page's headline has said it
@@ -199,6 +199,14 @@ def _network(comparison: Comparison) -> str:
         f'<h2>The network</h2><div class="frame">{drawing}<div class="zoom">{buttons}</div></div>'
         f'<div class="legend">{legend}<span>number: local error over the healthy noise</span></div>'
     )
+
+
+def _pictures(pictures: Sequence[Picture]) -> str:
+    """A row for each channel; what is of all channels stands beside the worst one."""
+    planes = [picture for picture in pictures if picture.kind != "scatter"]
+    rows = [[p for p in planes if p.channel == channel] for channel in dict.fromkeys(p.channel for p in planes)] or [[]]
+    rows[0] += [picture for picture in pictures if picture.kind == "scatter"]
+    return "".join(f'<div class="pictures">{"".join(map(_picture, row))}</div>' for row in rows)
 
 
 def _picture(picture: Picture) -> str:
