@@ -136,8 +136,7 @@ def _culprit(comparison: Comparison, culprit: Culprit) -> str:
         f'<h3>What to change</h3><div class="advice"><pre id="{block}">{pasted}</pre>'
         f'<button type="button" data-copy="{block}">Copy</button> '
         f'<button type="button" data-show="{culprit.index}">Show in the chart</button></div>'
-        f"{_pictures(pictures)}"
-        f'<div class="pictures">{sides}</div>'
+        f'{_pictures(pictures)}<div class="pictures">{sides}</div>'
     )
     if culprit.rank == 1:  # the page's headline has said it
         return f'<section class="card culprit"><h2>{title}</h2>{body}</section>'
@@ -202,11 +201,13 @@ def _network(comparison: Comparison) -> str:
 
 
 def _pictures(pictures: Sequence[Picture]) -> str:
-    """A row for each channel; what is of all channels stands beside the worst one."""
+    """The worst channel, and beside it what is of all channels; then, smaller, the others."""
     planes = [picture for picture in pictures if picture.kind != "scatter"]
-    rows = [[p for p in planes if p.channel == channel] for channel in dict.fromkeys(p.channel for p in planes)] or [[]]
-    rows[0] += [picture for picture in pictures if picture.kind == "scatter"]
-    return "".join(f'<div class="pictures">{"".join(map(_picture, row))}</div>' for row in rows)
+    worst = [picture for picture in planes if picture.channel == planes[0].channel]
+    others = [picture for picture in planes if picture.channel != planes[0].channel]
+    worst += [picture for picture in pictures if picture.kind == "scatter"]
+    rows = [("pictures", worst), ("pictures small", others)]
+    return "".join(f'<div class="{kind}">{"".join(map(_picture, row))}</div>' for kind, row in rows if row)
 
 
 def _picture(picture: Picture) -> str:
