@@ -45,6 +45,8 @@ ONES, ONES_CHANNEL, FEW = 0.15, 0.3, 64
 _CONFIRMS = 2
 #: Tensors that say nothing of what was fed.
 _FLAT = ("non_finite", "all_zero", "constant")
+#: A pattern that accounts for less of an input's error than this doesn't speak against another picture.
+_SURE = 0.7
 #: More culprits than this are ranked by their excess alone: each effect costs two runs of the network below.
 MOST_EFFECTS = 48
 
@@ -234,7 +236,8 @@ def _suspect(
             found = named
     stops = named is not None and found is named and not past_input
     found = find_stale(work, layer, case, before, found)
-    if layer.match.how == "input" and found.name == "unknown" and (other := other_picture(case)) is not None:
+    weak = found.name == "unknown" or (found.explained is not None and found.explained < _SURE)
+    if layer.match.how == "input" and weak and (other := other_picture(case)) is not None:
         found, stops = other, not past_input
     if layer.match.how != "input" and found.name != "stale_frame":
         found = find_operator(work, layer, case, found)

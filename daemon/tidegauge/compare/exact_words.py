@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tidegauge.compare.exact_types import ExactCounts, ExactTensor, Spread
 
+#: What TIDL appends to the name of a graph input that it has turned into codes.
+NET_FORMAT = "_netFormat"
 STATUSES = {
     "exact": "exact",
     "off_by_one": "±1",
@@ -23,6 +25,11 @@ ORIGINS = {"none": "", "origin": "starts here", "inherits": "inherited", "undeci
 def label(tensor: ExactTensor) -> str:
     """A tensor's name, or its data id where no table names it."""
     return tensor.name or f"data id {tensor.data_id}"
+
+
+def is_input(tensor: ExactTensor) -> bool:
+    """The input itself, or the input as codes: the same input tensor gives the same codes on both sides."""
+    return tensor.layer_kind == "TIDL_DataLayer" or tensor.inputs == () or tensor.name.endswith(NET_FORMAT)
 
 
 def place(tensor: ExactTensor) -> str:
@@ -68,6 +75,8 @@ def exact_sentence(tensors: Sequence[ExactTensor], first: int | None, counts: Ex
     kind = f" ({tensor.layer_kind})" if tensor.layer_kind else ""
     if tensor.origin == "undecided":
         head = f"The first difference seen is at {label(tensor)}{kind}, but not all that it reads was traced"
+    elif is_input(tensor):
+        head = f"The two runs part at the input {label(tensor)}{kind}: they were fed different inputs"
     else:
         head = f"The two runs part at {label(tensor)}{kind}, whose inputs are equal"
     return f"{thin}{head}: {amount(tensor)}, {place(tensor)}; {kinds}.{more}"

@@ -259,7 +259,9 @@ def _findings(answers: Sequence[Comparison], frames: Frames) -> tuple[Finding, .
     found = [
         f
         if times[key] == len(answers)
-        else msgspec.structs.replace(f, sentence=f"{f.sentence.removesuffix('.')} (in {times[key]} frames).")
+        else msgspec.structs.replace(
+            f, sentence=f"{f.sentence.removesuffix('.')} (in {times[key]} of {len(answers)} frames)."
+        )
         for key, f in first.items()
     ]
     early = [name for name, layer in frames.layers.items() if layer.first_only]
@@ -274,7 +276,11 @@ def _findings(answers: Sequence[Comparison], frames: Frames) -> tuple[Finding, .
 
 def _sentence(answers: Sequence[Comparison], told: dict[str, FrameLayer], worst: int) -> str:
     wrong = sum(answer.exit_code == 1 for answer in answers)
-    text = f"{wrong} of {len(answers)} frames name a culprit" if wrong else f"none of {len(answers)} frames is wrong"
+    text = (
+        f"{wrong} of {len(answers)} frames {'is' if wrong == 1 else 'are'} wrong"
+        if wrong
+        else f"none of {len(answers)} frames is wrong"
+    )
     flagged = sorted(((layer.flagged, name) for name, layer in told.items() if layer.flagged), reverse=True)
     if flagged:
         text += ": " + ", ".join(f"{name} in {times}" for times, name in flagged[:3])

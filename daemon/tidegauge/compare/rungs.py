@@ -11,16 +11,14 @@ from typing import Literal
 
 import msgspec
 
-from tidegauge.compare.exact_types import DIFFERS, ExactComparison, ExactTensor
-from tidegauge.compare.exact_words import label
+from tidegauge.compare.exact_types import DIFFERS, ExactComparison
+from tidegauge.compare.exact_words import is_input, label
 
 Stage = Literal["input", "import", "quantisation", "device"]
 State = Literal["clean", "error", "undecided"]
 
 #: A float kernel that adds in another order stays above this; a wrong layer does not.
 FLOAT_SQNR_DB = 80.0
-#: What TIDL appends to the name of a graph input that it has turned into codes.
-NET_FORMAT = "_netFormat"
 STAGES: tuple[Stage, ...] = ("input", "import", "quantisation", "device")
 BETWEEN: dict[Stage, str] = {
     "input": "recorded input → input tensor on the device",
@@ -112,7 +110,7 @@ def decide(host_float: Seen | None, host: Seen | None, device: Seen | None, exac
 
 
 def _input(seen: Sequence[Seen], exact: ExactComparison | None) -> Step:
-    fed = tuple(label(t) for t in exact.tensors if t.status in DIFFERS and _is_input(t)) if exact is not None else ()
+    fed = tuple(label(t) for t in exact.tensors if t.status in DIFFERS and is_input(t)) if exact is not None else ()
     if fed:
         return Step("input", "error", f"Host and device were fed different inputs: {_list(fed)} differs.", fed)
     wrong = next((each.input_wrong for each in seen if each.input_wrong), "")
@@ -121,11 +119,6 @@ def _input(seen: Sequence[Seen], exact: ExactComparison | None) -> Step:
     if any(each.input_seen for each in seen):
         return Step("input", "clean", "The recorded input fits the range that the calibration saw.")
     return Step("input", "undecided", "The input tensor was not traced, so a wrong pre-processing would not show.")
-
-
-def _is_input(tensor: ExactTensor) -> bool:
-    """The input itself, or the input as codes: the same input tensor gives the same codes on both sides."""
-    return tensor.layer_kind == "TIDL_DataLayer" or tensor.inputs == () or tensor.name.endswith(NET_FORMAT)
 
 
 def _import(host_float: Seen | None, host: Seen | None, device: Seen | None) -> Step:
@@ -172,7 +165,7 @@ def _device(importing: Step, host: Seen | None, device: Seen | None, exact: Exac
         starts = [t for t in exact.tensors if t.origin == "origin"]
         if not starts and exact.first is not None:
             starts = [exact.tensors[exact.first]]
-        layers = tuple(dict.fromkeys(label(t) for t in starts if not _is_input(t)))
+        layers = tuple(dict.fromkeys(label(t) for t in starts if not is_input(t)))
         if starts and not layers:
             return Step("device", "undecided", "Undecided, since host and device were fed different inputs.")
         if exact.exit_code == 1:

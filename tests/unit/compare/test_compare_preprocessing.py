@@ -161,6 +161,18 @@ def test_another_picture_stops_the_analysis_too(board: Board, seed: int) -> None
     assert [c.layer for c in answer.culprits] == ["input_netFormat", "enhanced_original"]
 
 
+def test_another_picture_whose_difference_lies_mostly_in_some_rows_is_no_band(board: Board) -> None:
+    """A landscape at noon and one at night differ most in the sky."""
+    contrast = np.where(np.arange(board.shape[2]) < 0.6 * board.shape[2], 1.0, 0.6)[:, None]
+    fed, recorded = (
+        (0.5 + contrast * (np.random.default_rng(seed).random(board.shape) - 0.5)).astype(np.float32) for seed in (3, 4)
+    )
+    folder = board.trace(value=fed, name="landscape")
+    np.save(folder / "input.npy", recorded)
+    answer = board.compare_folder(folder)
+    assert [(c.layer, c.cause) for c in answer.culprits] == [("input_netFormat", "other_input")]
+
+
 @pytest.mark.parametrize("kind", ["band", "tiny", "shear", "boundary_column", "rounding", "one_channel"])
 def test_an_input_that_is_wrong_in_a_part_stops_nothing(board: Board, kind: Kind) -> None:
     answer = board.compare([Fault("input_netFormat", kind), Fault("enhanced_original", "gain", 3.0)])

@@ -126,6 +126,8 @@ def test_different_inputs_are_no_fault_of_the_device(board: Board, tmp_path: Pat
     answer = climb(board, device, host(board, tmp_path / "pc"))
     assert states(answer)["input"] == "error" and states(answer)["device"] == "undecided"
     assert answer.rungs is not None and "fed different inputs" in answer.rungs.steps[0].sentence
+    assert answer.exact is not None and "they were fed different inputs" in answer.exact.sentence
+    assert "whose inputs are equal" not in answer.exact.sentence
 
 
 def test_a_float_network_becomes_the_second_rung_wherever_it_is_given(board: Board, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def _exact(culprit: Culprit) -> list[tuple[str, str]]:
 def _cure(comparison: Comparison) -> str:
     """What to change, all in one, with what each step gains."""
     cure = comparison.cure
-    if cure is None:
+    if cure is None or not words.foretold(cure):
         return ""
     paste = ""
     if cure.advice:

@@ -15,6 +15,8 @@ from tidegauge.compare.types import Comparison, Cure
 _STYLES = {"healthy": "green", "inherits": "yellow", "faulty": "bold red", "recovers": "magenta", "undecided": "dim"}
 #: So many of what was not compared are told one by one: the verdict must not scroll away.
 _UNMATCHED = 8
+#: So many tensors that differ bit by bit: the first of them tell, and the others inherit.
+_UNEQUAL = 10
 _VERDICT_STYLES = {0: "bold green", 1: "bold red", 2: "bold red", 3: "bold yellow"}
 
 
@@ -32,13 +34,13 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         said = culprit.layer if culprit.rank == 1 and culprit.sentence in comparison.sentence else culprit.sentence
         console.print(Text(f"{culprit.rank}. {said}"))
         console.print(Text(words.paste(culprit.advice, comparison), style="cyan"))
-    if comparison.cure is not None:
+    if comparison.cure is not None and words.foretold(comparison.cure):
         _print_cure(comparison.cure, console, len(comparison.culprits))
     console.print()
     console.print(_table(comparison))
     if comparison.exact is not None:
         console.print()
-        print_exact(comparison.exact, console)
+        print_exact(comparison.exact, console, _UNEQUAL)
     for finding in comparison.findings:
         console.print(Text(f"{finding.severity}: {finding.sentence}", style="yellow"))
     for item in comparison.unmatched[:_UNMATCHED]:

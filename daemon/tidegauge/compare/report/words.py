@@ -184,6 +184,11 @@ def worth(figure: WhatIf) -> str:
     return f"output {figure.output} would have {decibels(figure.sqnr_db) if figure.sqnr_db is not None else 'no error'}"
 
 
+def foretold(cure: Cure) -> bool:
+    """Whether there is anything to say of a cure: a set of changes, or a target that none reaches."""
+    return bool(cure.steps or cure.advice or cure.target_db is not None)
+
+
 def prediction(cure: Cure) -> str:
     """What the cure is expected to do, in a sentence."""
     text = f"Now output {cure.before.output} has {decibels(cure.before.sqnr_db)}; with this, {worth(cure.after)}"
