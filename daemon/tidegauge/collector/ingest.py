@@ -40,8 +40,8 @@ _SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
 _LANES = 4
 _LANE_MESSAGES = 64
-#: Files whose end is being dealt with at a time.
-_LANE_ENDING = 4
+#: Files whose beginning or end is being dealt with at a time.
+_LANE_ENDING = 8
 #: Answers on their way to the broker.
 _LANE_ANSWERS = 64
 #: Files whose state a lane keeps in memory; the database has all.
@@ -113,6 +113,7 @@ class _Lane:
         self._tasks: asyncio.TaskGroup | None = None
         self._unheard = asyncio.Semaphore(_LANE_ANSWERS)
         self._ending: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._opening: asyncio.Task[None] | None = None
 
     async def put_small(self, device: str, kind: str, payload: bytes) -> None:
         await self._queue.put(lambda: self._on_small(device, kind, payload))
@@ -127,7 +128,7 @@ class _Lane:
                 await self._work()
         finally:
             for reception in self._files.values():
-                reception.record()
+                self._record(reception)
 
     async def _work(self) -> None:
         while True:
@@ -146,24 +147,48 @@ class _Lane:
         return max(0.01, min([*deadlines, monotonic() + _IDLE_SECONDS]) - monotonic())
 
     async def _on_quiet(self) -> None:
-        for (device, _), reception in list(self._files.items()):
-            answers = await asyncio.to_thread(reception.tick, monotonic())
+        for (device, file_id), reception in list(self._files.items()):
+            try:
+                answers = await asyncio.to_thread(reception.tick, monotonic())
+            except OperationalError as error:
+                self._database_failed(f"{file_id} of {device}", error)
+                self._files.pop((device, file_id), None)  # its `fin` is noted, or will be said again
+                continue
             await self._answer(device, answers, reception.nonce)
-            await asyncio.to_thread(reception.record)
+            await asyncio.to_thread(self._record, reception)
+
+    def _record(self, reception: Reception) -> None:
+        """What can't be recorded now is tried again; lost with the process, it is asked for again."""
+        try:
+            reception.record()
+        except OperationalError as error:
+            self._database_failed(f"the coverage of {reception.file_id} of {reception.device}", error)
+
+    def _database_failed(self, what: str, error: OperationalError) -> None:
+        self._shelf.metrics.postponed("database")
+        _log.error("%s: the database failed (%s)", what, error.orig)
 
     async def _on_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
-        """The end of a file takes a sync of the disk: the others go on meanwhile, this one's next message waits."""
+        """The beginning and the end of a file take a sync of the disk: the others go on meanwhile, this one's next
+        message waits. Files begin one after another, since each beginning counts against what a device may have open.
+        """
         self._shelf.metrics.message("file")
         await self._note_seen(parsed.device)
         key = (parsed.device, parsed.file_id)
         await self._ended(key)
-        if not isinstance(parsed.command, FinCommand):
+        if not isinstance(parsed.command, (InitCommand, FinCommand)):
             await self._handle(topic, parsed, payload)
             return
+        opening = isinstance(parsed.command, InitCommand)
+        if opening and self._opening is not None:
+            await self._opening
+        self._ending = {each: task for each, task in self._ending.items() if not task.done()}
         while len(self._ending) >= _LANE_ENDING:
             await self._ended(next(iter(self._ending)))
         assert self._tasks is not None, "`run` is not running"
-        self._ending[key] = self._tasks.create_task(self._handle(topic, parsed, payload))
+        task = self._tasks.create_task(self._handle(topic, parsed, payload))
+        self._ending[key] = task
+        self._opening = task if opening else self._opening
 
     async def _ended(self, key: tuple[str, str]) -> None:
         if key in self._ending:
@@ -174,8 +199,7 @@ class _Lane:
             reception = await self._reception(parsed.device, parsed.file_id)
             answers = await asyncio.to_thread(reception.handle, topic, parsed.command, payload, monotonic())
         except OperationalError as error:  # full disk, or locked for too long: the device asks again, and may be heard
-            self._shelf.metrics.postponed("database")
-            _log.error("%s of %s: the database failed (%s)", parsed.file_id, parsed.device, error.orig)
+            self._database_failed(f"{parsed.file_id} of {parsed.device}", error)
             self._files.pop((parsed.device, parsed.file_id), None)
             return
         await self._answer(parsed.device, answers, nonce_of(parsed.command, payload) or reception.nonce)
@@ -187,7 +211,7 @@ class _Lane:
         self._files.move_to_end(key)
         while len(self._files) > _LANE_FILES:
             _, oldest = self._files.popitem(last=False)
-            await asyncio.to_thread(oldest.record)
+            await asyncio.to_thread(self._record, oldest)
         return self._files[key]
 
     async def _answer(self, device: str, answers: list[FileResponse], nonce: str) -> None:
@@ -208,7 +232,10 @@ class _Lane:
         now = monotonic()
         if now - self._seen.get(device, -_SEEN_SECONDS) >= _SEEN_SECONDS:
             self._seen[device] = now
-            await asyncio.to_thread(self._shelf.store.seen, device, wall())
+            try:
+                await asyncio.to_thread(self._shelf.store.seen, device, wall())
+            except OperationalError as error:
+                self._database_failed(f"when {device} was last seen", error)
 
     async def _on_small(self, device: str, kind: str, payload: bytes) -> None:
         self._shelf.metrics.message(kind)
@@ -226,6 +253,8 @@ class _Lane:
         except (msgspec.DecodeError, RecursionError) as error:
             self._shelf.metrics.refused("bad_command" if kind in (COMMAND, ANSWER) else f"bad_{kind}")
             _log.warning("ignored a %s of %s: %s", kind, device, error)
+        except OperationalError as error:
+            self._database_failed(f"a {kind} of {device} is lost", error)
 
 
 def take_status(store: Store, device: str, payload: bytes) -> None:

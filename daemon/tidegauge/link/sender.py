@@ -221,7 +221,7 @@ class Sender:
     def _on_answer(
         self, job: _Job, transfer: FileTransfer, topic: FileTopic, response: FileResponse, now: float
     ) -> list[Action]:
-        transfer.reserved, transfer.allowed = job.in_flight - transfer.in_flight, self._chunk_limit()
+        self._give_room(job, transfer)
         out = transfer.answer(topic.command, response)
         self._deadline = now + self._pause
         if transfer.state is State.FAILED:
@@ -252,12 +252,12 @@ class Sender:
         return self._go_on(job, [], now)
 
     def _go_on(self, job: _Job, packets: list[Publish | SendChunk], now: float) -> list[Action]:
-        """Use what an answer has made free; begin the next blob while others wait to be stored; in the end ask, by the
-        manifest's `fin`, whether that was all.
+        """Use what an answer has made free; begin the next blob while others are sent or wait to be stored; in the end
+        ask, by the manifest's `fin`, whether that was all.
         """
         out = list(packets)
         for transfer in job.parts.values():
-            transfer.reserved, transfer.allowed = job.in_flight - transfer.in_flight, self._chunk_limit()
+            self._give_room(job, transfer)
             out += transfer.refill()
         held = self._is_held(job, now)
         while job.todo and not held and self._may_open(job):
@@ -273,10 +273,19 @@ class Sender:
             return self._next(now)
         return self._go(job, out, now)
 
+    def _give_room(self, job: _Job, transfer: FileTransfer) -> None:
+        """Only the first file that is not sent yet may fill the window: one that asked ahead of time waits for it."""
+        first = next((each for each in job.current if each.state is not State.CLOSING), transfer)
+        others = job.in_flight - transfer.in_flight
+        full = self._limits.window * self._limits.chunk
+        transfer.reserved = others if transfer in (first, job.head) or transfer.state is State.CLOSING else full
+        transfer.allowed = self._chunk_limit()
+
     def _may_open(self, job: _Job) -> bool:
-        """One file is sent at a time, and a few wait for the collector's disk."""
-        waiting = all(transfer.state is State.CLOSING for transfer in job.parts.values())
-        return waiting and len(job.parts) < self._limits.open_files
+        """One file is sent at a time. The next one asks meanwhile, so that its answer is there when its turn comes; a
+        few wait for the collector's disk."""
+        begun = [transfer for transfer in job.parts.values() if transfer.state is not State.CLOSING]
+        return len(begun) < 2 and len(job.parts) < self._limits.open_files
 
     def _postpone(self, job: _Job, seconds: float, now: float) -> list[Action]:
         job.not_before = now + min(seconds, LONGEST_DELAY)

@@ -36,7 +36,7 @@ class SenderLimits(msgspec.Struct, frozen=True):
     retry_cap: float = 300.0
     max_rounds: int = 20
     max_hash_failures: int = 3
-    open_files: int = 3
+    open_files: int = 4
 
 
 class FileRef(msgspec.Struct, frozen=True):
