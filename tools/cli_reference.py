@@ -52,8 +52,9 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
         many = ", one or more" if parameter.nargs == -1 and parameter.required else ""
         many = ", any number" if parameter.nargs == -1 and not parameter.required else many
         said = f"argument{many}" + ("" if parameter.required or many else ", may be left out")
-        said += f": one of `{_cell(kind)}`" if kind else ""
-        return f"| `{_cell(parameter.make_metavar(context))}` | {said} |"
+        shown = parameter.make_metavar(context)
+        said += f": one of `{_cell(kind)}`" if kind not in shown else ""  # click shows choices in place of the name
+        return f"| `{_cell(shown)}` | {said} |"
     record = parameter.get_help_record(context)
     if record is None or "--help" in parameter.opts:
         return ""
