@@ -13,13 +13,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from board.tree import CACHE
+from board.tree import CACHE, Tree
 
 #: Debian's names of the machines, by the kernel's.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 DEFINITIONS = Path("/usr/lib/binfmt.d")
 #: Beside what a minimal Debian has: no systemd, since nothing is booted under emulation.
 PACKAGES = "python3,adduser"
+#: The cores of an AM62A, as qemu calls them. Its default has every extension that there is, SVE among them.
+CPU = "cortex-a53"
+#: One such core, as Linux tells it in /proc/cpuinfo (arch/arm64/kernel/cpuinfo.c; part 0xd03 of implementer 0x41 is
+#: Arm's Cortex-A53). Up to qemu 7 a program reads this PC's own instead, finds no Arm core in it, and onnxruntime then
+#: ends with SIGSEGV while it is imported.
+CORE = """\
+processor\t: {number}
+BogoMIPS\t: 400.00
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd03
+CPU revision\t: 4
+
+"""
+#: In the tree, laid over /proc/cpuinfo.
+CPUINFO = "/etc/tidegauge-test-cpuinfo"
+
+
+class EmulatedTree(Tree):
+    """A tree of another machine, never booted: its programs see the board's kind of core, and not this PC's."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        cores = [CORE.format(number=number) for number in range(os.cpu_count() or 1)]
+        (root / CPUINFO[1:]).write_text("".join(cores))
+
+    def unbooted(self) -> list[str]:
+        # Not as process 1: qemu ends a program by a signal that it sends itself, and process 1 would never get it.
+        options = ["--as-pid2", f"--setenv=QEMU_CPU={CPU}"]
+        return [*super().unbooted(), *options, "sh", "-c", f'mount --bind {CPUINFO} /proc/cpuinfo && exec "$0" "$@"']
 
 
 def definition(machine: str, name: str) -> str:

@@ -92,12 +92,16 @@ class Tree:
             enter = ["nsenter", "-t", str(self._leader), "-m", "-p", "-u", "-i", "--root", "--wd"]
             enter += ["-n"] if self.own_network else []
         else:
-            enter = ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--pipe", "-D", str(self.root)]
+            enter = self.unbooted()
         clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
         done = subprocess.run([*enter, *command], capture_output=True, text=True, timeout=timeout, env=clean)
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done
+
+    def unbooted(self) -> list[str]:
+        """What a command is put behind while the tree is not booted."""
+        return ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--pipe", "-D", str(self.root)]
 
     def unit(self, name: str, unit: str = "tidegauge-agent") -> str:
         """A property of a unit, as systemd tells it."""
