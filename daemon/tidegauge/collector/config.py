@@ -104,8 +104,9 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WorkersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[workers]`: how the processes of a collector watch over each other. Seconds.
 
-    Each writes its heartbeat every `heartbeat`; one that has not for `dead_after` is taken for dead, and its
-    comparisons go on elsewhere. `attempts`: of one comparison, before its bundle is given up.
+    Each writes its heartbeat every `heartbeat`; one that has not for `dead_after` is taken for dead: its comparisons go
+    on elsewhere, and so do its checks of files that have come whole. `attempts`: of one comparison, before its bundle
+    is given up.
     """
 
     heartbeat: Seconds = 5.0
