@@ -24,6 +24,7 @@ from tidegauge.collector.blobs import faults
 _PART = re.compile(r"^(?P<start>[0-9]{16})-(?P<stop>[0-9]{16})$")
 _PREFIX = "partial"
 _READ = 1 << 20
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 #: Files that are hashed while they come.
 _RUNNING = 256
 
@@ -99,8 +100,11 @@ class FolderPartials:
 
     def write(self, device: str, file_id: str, offset: int, data: bytes) -> None:
         path = self.path(device, file_id)
-        path.parent.mkdir(exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            handle = os.open(path, _WRITING, 0o640)
+        except FileNotFoundError:
+            path.parent.mkdir(exist_ok=True)
+            handle = os.open(path, _WRITING, 0o640)
         try:
             view = memoryview(data)
             while view:

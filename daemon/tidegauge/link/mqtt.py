@@ -177,8 +177,11 @@ class Connection:
 
     async def messages(self) -> AsyncIterator[tuple[str, bytes]]:
         """Topic and payload of each message. Raises `LinkLost` when the connection ends."""
+        queue, arriving = self._client._queue, self._client.messages
         try:
-            async for message in self._client.messages:
+            while True:
+                # The library makes a task to wait for each message; one that is here already needs none.
+                message = await anext(arriving) if queue.empty() else queue.get_nowait()
                 self._on_answer()
                 payload = message.payload
                 yield str(message.topic), payload if isinstance(payload, bytes) else b""

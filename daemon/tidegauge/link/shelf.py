@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from tidegauge.bundles import layout
@@ -47,3 +48,10 @@ def read_chunk(path: Path, offset: int, length: int) -> tuple[bytes, str]:
     if len(data) != length:
         raise BundleError(f"{path} is shorter than its manifest says")
     return data, hashlib.sha256(data).hexdigest()
+
+
+def read_paid(path: Path, offset: int, length: int, spend: Callable[[int], bool] | None) -> tuple[bytes, str] | None:
+    """The same, where `spend` lets so many bytes go, else None; without `spend` they are free."""
+    if spend is not None and not spend(length):
+        return None
+    return read_chunk(path, offset, length)

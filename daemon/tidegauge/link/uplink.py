@@ -31,7 +31,7 @@ from tidegauge.link.outbox import Outbox, UplinkState
 from tidegauge.link.reconnect import Reconnect
 from tidegauge.link.record_lane import RecordLane
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
-from tidegauge.link.shelf import file_path, outgoing, read_chunk
+from tidegauge.link.shelf import file_path, outgoing, read_paid
 from tidegauge.link.wire import AlarmChange, Result, Status, encode, topic
 from tidegauge.log_kinds import BUNDLE_REFUSED, BUNDLE_SET_ASIDE, BUNDLE_STORED, LINK_UP
 from tidegauge.restartable import Restartable
@@ -93,8 +93,7 @@ class Uplink:
         self._finished: deque[str] = deque()
         self._look = True
         self._until = self._status_at = self._holds_at = self._paced_until = 0.0
-        self._wake = asyncio.Event()
-        self._packets = 0
+        self._wake, self._packets = asyncio.Event(), 0
         self._restartable = Restartable()
 
     def set_status(self, status: Status) -> None:
@@ -285,15 +284,16 @@ class Uplink:
             return  # given up meanwhile
         entry, item = self._queued[action.key]
         path = file_path(entry.path, item, action.file_id)
-        blob = action.file_id != item.head.file_id
+        spend = self._governor.spend if action.file_id != item.head.file_id else None
         try:
-            if blob and not await asyncio.to_thread(self._governor.spend, action.length):
-                self._holds_at = 0.0  # the day's budget is spent: the sender is told at the next step
-                return
-            data, sha256 = await asyncio.to_thread(read_chunk, path, action.offset, action.length)
+            read = await asyncio.to_thread(read_paid, path, action.offset, action.length, spend)
         except (BundleError, OSError) as error:
             await self._unreadable(action.key, error)
             return
+        if read is None:
+            self._holds_at = 0.0  # the day's budget is spent: the sender is told at the next step
+            return
+        data, sha256 = read
         self._governor.sent(len(data))
         began = monotonic()
         if await self._deliver(connection, chunk_topic(self._device, action.file_id, action.offset, sha256), data):
