@@ -18,7 +18,7 @@ from tidegauge.link.wire import AlarmChange, Status
 
 #: Ids of alarms that only a status has told of; a board's own ids have no colon.
 _TOLD = "status:"
-_UNHEARD = "The board's status names this alarm; the message that raised it did not reach the collector."
+_UNHEARD = "The board's status names this alarm. No message of its own has come; another's may speak for it."
 
 
 class DeviceRows(Database):

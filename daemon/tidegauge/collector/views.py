@@ -58,12 +58,12 @@ def size(count: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; an absent number is a dash, not a zero."""
+    """Three significant digits, a count in full (72,239); an absent number is a dash, not a zero."""
     if value is None:
         return "–"
     if not math.isfinite(value):
         return str(value)
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 def percent(value: float | None) -> str:

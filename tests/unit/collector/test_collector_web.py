@@ -178,6 +178,12 @@ def test_boards_that_can_be_scraped_are_listed(client: TestClient[Any], shelf: S
 
 def test_numbers_and_times_for_people() -> None:
     assert views.number(None) == "–" and views.number(float("nan")) == "nan" and views.number(0.12345) == "0.123"
+    assert [views.number(each) for each in (999.6, 72239.0, -1234567.0, 3e14)] == [
+        "1,000",
+        "72,239",
+        "-1,234,567",
+        "3e+14",
+    ]
     assert views.utc(1e30) == "an impossible time" and views.iso(1e30) == ""
     assert views.ago(0.0, 59.4) == "59 s ago" and views.ago(0.0, 7300.0) == "2 h ago"
     assert views.ago(9.0, 0.0) == "0 s ago"
