@@ -20,8 +20,9 @@ class Inhibition:
 
 INHIBITIONS = (
     # A bundle of one drift: the surer verdict speaks.
-    Inhibition("AcceleratorDrift", ("UndecidedDrift", "Saturation"), ("device", "model")),
+    Inhibition("AcceleratorDrift", ("UndecidedDrift", "TensorErrors", "Saturation"), ("device", "model")),
     Inhibition("UndecidedDrift", ("Saturation",), ("device", "model")),
+    Inhibition("TensorErrors", ("Saturation",), ("device", "model")),
     Inhibition("CameraFault", ("DataDrift", "ShadowStalled", "Saturation")),
     # The cause speaks for its consequences.
     Inhibition("NotOffloaded", ("AcceleratorDown", "ShadowStalled", *_ACCELERATOR)),
@@ -35,6 +36,7 @@ INHIBITIONS = (
     Inhibition(
         "DeviceSilent",
         (
+            "TensorErrors",
             "ReferenceFault",
             "DataDrift",
             "CameraFault",

@@ -67,6 +67,8 @@ def _drift() -> list[Alert]:
     compared = of_board('increase(tidegauge_shadow_samples_total{result="ok"}[30m])')
     ran = of_board("increase(tidegauge_inferences_total[30m])")
     drifting = f'{DETECTOR}{{detector!~"{SUPERVISED}",cause="accelerator"}} == 1'
+    undecided = f'{DETECTOR}{{{{detector{{}}"nmse",cause="undecided"}}}} == 1'
+    errors_only = f"{undecided.format('=')}\n  unless on (device, model) {undecided.format('!=')}"
     return [
         Alert(
             "TidegaugeAcceleratorDrift",
@@ -83,10 +85,19 @@ def _drift() -> list[Alert]:
             "TidegaugeUndecidedDrift",
             "tidegauge-drift",
             "critical",
-            _cause("undecided"),
+            f"{_cause('undecided')}\nunless on (device, model) (\n  {errors_only}\n)",
             f"The answers {model} are in doubt",
             "Accelerator and CPU no longer agree, and the known-answer test could not tell which of them is wrong. "
             "The product may be acting on wrong answers.",
+        ),
+        Alert(
+            "TidegaugeTensorErrors",
+            "tidegauge-drift",
+            "warning",
+            f"{_cause('undecided')}\nand on (device, model) (\n  {errors_only}\n)",
+            f"Tensor errors {model} have grown",
+            "The accelerator's numbers are farther from the CPU's than at acceptance; neither is known to be wrong. "
+            "No loss of the product's answers has raised an alarm; if one does, the answers are in doubt, which pages.",
         ),
         Alert(
             "TidegaugeReferenceFault",

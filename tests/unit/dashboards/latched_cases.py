@@ -33,6 +33,11 @@ def _latched() -> dict[str, tuple[dict[str, Given], dict[str, str]]]:
     for name, cause in _CAUSES.items():
         on: dict[str, Given] = {fs.alarm(cause): from_minute(5), fs.latched("loss", cause): from_minute(5)}
         found[name] = (on, {**model, "cause": cause})
+    errors_only: dict[str, Given] = {
+        fs.alarm("undecided"): from_minute(5),
+        fs.latched("nmse", "undecided"): from_minute(5),
+    }
+    found["TensorErrors"] = (errors_only, {**model, "cause": "undecided"})
     for name, detector in _DETECTORS.items():
         on = {fs.alarm("accelerator"): from_minute(5), fs.latched(detector): from_minute(5)}
         found[name] = (on, {**model, "detector": detector, "cause": "accelerator"})

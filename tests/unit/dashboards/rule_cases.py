@@ -25,7 +25,24 @@ def drift_cases() -> list[Case]:
     }
     old_alarm: dict[str, Given] = {fs.alarm("accelerator"): lambda t: 1.0 if t < 60 else None}
     status_only: dict[str, Given] = {fs.copy_of(fs.alarm("accelerator")): from_minute(30)}
+    undecided = {**OF_MODEL, "cause": "undecided"}
+    errors_then_loss: dict[str, Given] = {
+        fs.alarm("undecided"): from_minute(30),
+        fs.latched("nmse", "undecided"): from_minute(30),
+        fs.latched("loss", "undecided"): from_minute(60),
+    }
+    unnamed: dict[str, Given] = {fs.copy_of(fs.alarm("undecided")): from_minute(30)}
     return [
+        Case(
+            "tensor errors alone page nobody, a loss after them does",
+            (board(errors_then_loss),),
+            {29: NOTHING, 40: fires("TensorErrors", undecided), 70: fires("UndecidedDrift", undecided)},
+        ),
+        Case(
+            "an undecided alarm of which no detector is known pages",
+            (collector(Heard(unnamed)),),
+            {29: NOTHING, 33: fires("UndecidedDrift", undecided)},
+        ),
         Case("a hang is not drift, drift after it is", (board(both),), {40: hung, 70: drift | hung}),
         Case(
             "an alarm that only the status tells, its message lost",
