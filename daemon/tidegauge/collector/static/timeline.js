@@ -67,10 +67,11 @@
     });
     const height = 88 + rows.reduce((total, [name, share]) => total + (name === "y4" ? 34 + 26 * events : 150), 0);
     return {
-      height, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: style.fontFamily, size: 13 }, margin: { l: 60, r: 16, t: 36, b: 52 },
+      height, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: style.fontFamily, size: 13 }, margin: { l: 60, r: 32, t: 36, b: 52 },
       hovermode: "closest", dragmode: "pan", showlegend: true, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, font: { size: 12 } },
       hoverlabel: { font: { family: style.fontFamily } },
-      xaxis: { type: "date", range: [local(data.since), local(data.until)], gridcolor: grid, anchor: rows.length ? rows[0][0] : "y", tickfont: { color: muted }, fixedrange: true },
+      // Beyond the end by so much that the mark of what has just happened is whole.
+      xaxis: { type: "date", range: [local(data.since), local(data.until + 0.015 * (data.until - data.since))], gridcolor: grid, anchor: rows.length ? rows[0][0] : "y", tickfont: { color: muted }, fixedrange: true },
       yaxis: axis("y", "Loss", { rangemode: "tozero" }), yaxis2: axis("y2", "Share of limit", { tickformat: ".0%", rangemode: "tozero" }),
       yaxis3: axis("y3", "°C"), yaxis4: axis("y4", "", { type: "category", nticks: 0, showgrid: false }),
       shapes: found.y2 ? [{ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: 1, y1: 1, line: { color: color(1), width: 1, dash: "dash" } }] : [],
