@@ -16,6 +16,7 @@ from tidegauge_dashboards.files import RUNBOOK, notes
 
 from unit.dashboards.case import Case, Fires
 from unit.dashboards.conftest import DASHBOARDS
+from unit.dashboards.hazard_cases import CONDITIONS, ELSEWHERE, hazard_cases
 from unit.dashboards.rule_cases import cases
 
 RULES = [DASHBOARDS / "prometheus" / name for name in ("recording.yml", "alerts.yml")]
@@ -120,6 +121,13 @@ def test_rules_are_valid() -> None:
 def test_every_alert_fires_and_is_silent_as_it_must(tmp_path: Path) -> None:
     done = run(tmp_path, cases())
     assert done.returncode == 0, (done.stdout + done.stderr)[:6000]
+
+
+@pytest.mark.timeout(400)
+def test_every_alert_holds_through_what_happens_to_boards_and_collectors(tmp_path: Path) -> None:
+    done = run(tmp_path, hazard_cases())
+    assert done.returncode == 0, (done.stdout + done.stderr)[:6000]
+    assert {f"Tidegauge{name}" for name in {*CONDITIONS, *ELSEWHERE}} == {alert.name for alert in alerts()}
 
 
 def test_every_alert_has_a_case_in_which_it_fires() -> None:
