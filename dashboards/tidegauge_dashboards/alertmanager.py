@@ -46,6 +46,7 @@ INHIBITIONS = (
             "EvidenceDropped",
             "LinkDown",
             "LinkRefused",
+            "AnswersDropped",
             *_ACCELERATOR,
         ),
     ),

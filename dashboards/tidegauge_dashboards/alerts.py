@@ -29,6 +29,8 @@ SILENT, GONE = 900, 14 * 86400
 CERTIFICATE_DAYS = 21
 SPOOL_SHARE = 0.8
 SATURATED = 0.05
+#: Answers of the last half hour that a restart of the agent explains: they were under way to the run before.
+LATE_ANSWERS = 3
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,15 @@ def _board() -> list[Alert]:
             "What {{ $labels.device }} sends is refused",
             "The broker refused a message, or the collector turned a bundle away. The board is connected, but its "
             "evidence does not arrive and will be dropped when the spool is full.",
+        ),
+        Alert(
+            "TidegaugeAnswersDropped",
+            "tidegauge-board",
+            "warning",
+            f"max by (device) ({of_board('increase(tidegauge_mqtt_answers_dropped_total[30m])')}) > {LATE_ANSWERS}",
+            "{{ $labels.device }} does not believe answers of its collector",
+            "Answers in the collector's name had no signature, a wrong one, or belonged to another run. They were "
+            "dropped and no evidence was deleted for them; until true ones come, what waits in the spool stays there.",
         ),
         Alert(
             "TidegaugeConfigurationRefused",

@@ -64,6 +64,7 @@ CAMERA = 'tidegauge_camera_problem{problem="no_frames"}'
 CONNECTED = "tidegauge_mqtt_connected"
 SPOOL = "tidegauge_spool_bytes"
 REFUSED = 'tidegauge_mqtt_publishes_total{result="refused"}'
+NOT_BELIEVED = "tidegauge_mqtt_answers_dropped_total"
 TURNED_AWAY = "tidegauge_bundles_refused_total"
 CERTIFICATE = 'tidegauge_certificate_expiry_timestamp_seconds{use="link"}'
 UNWRITABLE = "tidegauge_state_unwritable"
@@ -86,6 +87,7 @@ _BOARD: dict[str, Given] = {
     "tidegauge_spool_limit_bytes": 1e8,
     REFUSED: 0.0,
     TURNED_AWAY: 0.0,
+    NOT_BELIEVED: 0.0,
     CERTIFICATE: FAR,
     STUCK: 0.0,
     UNWRITABLE: 0.0,

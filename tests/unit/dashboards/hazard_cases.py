@@ -85,6 +85,7 @@ CONDITIONS: dict[str, Condition] = {
     "StateUnwritable": Condition({}, _gauge(fs.UNWRITABLE, 0, 1), False),
     "LinkDown": Condition({}, _gauge(fs.CONNECTED, 1, 0), False),
     "LinkRefused": Condition({}, _counter(fs.REFUSED, 1), True),
+    "AnswersDropped": Condition({}, _counter(fs.NOT_BELIEVED, 1), True),
     "ConfigurationRefused": Condition({}, _gauge(fs.CONFIGURED, 1, 0), False),
     "ArtifactsRefused": Condition({}, _gauge(fs.REPLACED, 0, 1), False),
     "CertificateExpiring": Condition({}, _gauge(fs.CERTIFICATE, fs.FAR, 20 * DAY), False),

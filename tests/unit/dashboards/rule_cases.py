@@ -147,6 +147,7 @@ def counter_cases() -> list[Case]:
     restarting = fires("AcceleratorRestarting", OF_MODEL)
     lost = fires("EvidenceDropped", DEVICE)
     refused = fires("LinkRefused", DEVICE)
+    ignored = fires("AnswersDropped", DEVICE)
     exited = fs.restarts("exited")
     return [
         Case(
@@ -199,6 +200,16 @@ def counter_cases() -> list[Case]:
             "LinkRefused: a reboot resets the counters",
             (board({fs.REFUSED: lambda t: 9.0 if t < 75 else 0.0}, alive=outside(72, 75)),),
             {70: NOTHING, 78: NOTHING},
+        ),
+        Case(
+            "AnswersDropped: for half an hour, and also when the board has gone",
+            (board({fs.NOT_BELIEVED: from_minute(5, 0, 9)}, alive=fs.until(15)),),
+            {4: NOTHING, 7: ignored, 25: ignored, 45: SILENT},
+        ),
+        Case(
+            "AnswersDropped: late ones after a restart are none of an intruder",
+            (board({fs.NOT_BELIEVED: from_minute(5, 0, 2)}),),
+            {7: NOTHING, 25: NOTHING},
         ),
         Case(
             "AgentStuck",
