@@ -48,8 +48,9 @@ WORKER_MODULES = {
 OK = f'tidegauge_shadow_samples_total{{model="{MODEL}",result="ok"}}'
 ROUNDS = f'tidegauge_known_answer_checks_total{{model="{MODEL}",result="ok",side="device"}}'
 
+CAPTURED = 'tidegauge_captures_total{result="captured"}'
 ACCEPTED = f'tidegauge_acceptance_progress_ratio{{model="{MODEL}"}}'
-ACCEPTANCE_SECONDS = 600.0
+ACCEPTANCE_SECONDS, CAPTURE_SECONDS = 600.0, 300.0
 
 Progress = Callable[[str], None]
 
@@ -90,8 +91,11 @@ def _evaluate(folder: Path, quick: bool, progress: Progress) -> Report:
     progress(f"sampling: {seconds:g} s")
     with _agent(board, {"gap_mean": 1.0, "gap_floor": 0.2, "cpu_share": 1.0}) as (pid, url, _):
         # Acceptance first: what is written in steady state is another matter.
-        wait_for(lambda: metrics(url)[f'tidegauge_acceptance_progress_ratio{{model="{MODEL}"}}'] == 1, 600, "reference")
+        wait_for(lambda: metrics(url)[ACCEPTED] == 1, ACCEPTANCE_SECONDS, "reference")
         before, after = _phase(pid, url, seconds)
+    progress("signing: a capture's bundle")
+    with board.remote_log(), _agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, _):
+        figures += _signed(board, pid, url)
     figures += _figures(idle, still, before, after)
     return Report(0, quick, [*figures, _at_more_frames(busier, later)], [])
 
@@ -167,6 +171,35 @@ def _agent(
                 Figure("start", "agent: first device run after", first, "s", note="wall time"),
             ],
         )
+
+
+def _signed(board: SmallBoard, pid: int, url: str) -> list[Figure]:
+    """Memory of the agent once it has signed, which loads what checks a collector's signed answers too.
+
+    Raises TimeoutError where no capture ends, RuntimeError where it is refused or the library is not loaded.
+    """
+    before = costs(pid).resident
+    asked = board.tidegauge("agent", "capture")
+    if asked.returncode:
+        raise RuntimeError(f"no capture, so no signature: {asked.stdout}{asked.stderr}")
+    wait_for(lambda: metrics(url)[CAPTURED] == 1, CAPTURE_SECONDS, "capture")
+    runs = metrics(url)[INFERENCES]
+    wait_for(lambda: metrics(url)[INFERENCES] > runs, CAPTURE_SECONDS, "device run after the capture")
+    time.sleep(SETTLE)
+    if not loaded(pid, "cryptography"):
+        raise RuntimeError("the agent has captured, and has not loaded the library that signs")
+    after = costs(pid)
+    beyond = (after.resident - before) / MB
+    name, note = "agent, after its first signature", f"{beyond:.1f} more than before: a capture with its signed bundle"
+    return [
+        Figure("memory", f"{name}: resident", after.resident / MB, "MB", RESIDENT_GOAL, "<=", note),
+        Figure("memory", f"{name}: peak", after.peak / MB, "MB"),
+    ]
+
+
+def loaded(pid: int, library: str) -> bool:
+    """Whether a file of this Python package is mapped into the process."""
+    return f"/{library}/" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def _phase(pid: int, url: str, seconds: float) -> tuple[Seen, Seen]:

@@ -14,6 +14,7 @@ import pytest
 from tidegauge.evaluation import budget
 from tidegauge.evaluation.budget import imports
 from tidegauge.evaluation.process_costs import costs
+from tidegauge.evaluation.small_board import SmallBoard
 from tidegauge.evaluation.soak import growth
 
 MIB = 1 << 20
@@ -73,3 +74,27 @@ def test_an_import_is_a_figure_with_a_goal(monkeypatch: pytest.MonkeyPatch) -> N
     figures = imports(lambda text: None)
     assert [figure.goal for figure in figures] == [150.0, 2.0, 2.0, 2.0, 2.0]
     assert all(figure.value > 0 for figure in figures)
+
+
+def test_whether_a_process_has_loaded_a_package_is_seen() -> None:
+    for code, expected in (("import cryptography.hazmat.bindings._rust", True), ("import json", False)):
+        command = [sys.executable, "-c", f"{code}; print(flush=True); input()"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert budget.loaded(process.pid, "cryptography") is expected
+        process.communicate(b"\n", timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_agents_memory_is_read_again_once_it_has_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "SETTLE", 0.0)
+    board = SmallBoard(tmp_path)
+    board.build()
+    with board.remote_log(), budget._agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, _):
+        assert not budget.loaded(pid, "cryptography"), "an agent that signs nothing pays nothing"
+        resident, peak = budget._signed(board, pid, url)
+    assert "more than before" in resident.note
+    assert (resident.goal, resident.relation) == (60.0, "<=")
+    assert resident.value <= peak.value
