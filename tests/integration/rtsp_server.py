@@ -1,7 +1,8 @@
 """A real RTSP camera for tests: GStreamer's RTSP server with H.264, run by the system's own Python.
 
-Prints the port it listens on, on 127.0.0.1; serves `/camera`; ends when its standard input is closed. Needs Debian's
-python3-gi, gir1.2-gst-rtsp-server-1.0 and gstreamer1.0-plugins-{base,good,bad,ugly}.
+Prints the port it listens on, on 127.0.0.1 (the argument, else any that is free); serves `/camera`; ends when its
+standard input is closed. Needs Debian's python3-gi, gir1.2-gst-rtsp-server-1.0 and
+gstreamer1.0-plugins-{base,good,bad,ugly}.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
         sys.exit("no x264enc: install gstreamer1.0-plugins-ugly")
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
-    server.set_service("0")
+    server.set_service(sys.argv[1] if len(sys.argv) > 1 else "0")
     factory = GstRtspServer.RTSPMediaFactory()
     factory.set_launch(PIPELINE)
     factory.set_shared(True)
