@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,20 +27,25 @@ SAID = {"canonical", "prev", "next", "alternate", "edit"}
 
 
 class Fetched(HTMLParser):
-    """The addresses of one page that a browser fetches, and the classes of its `pre` elements."""
+    """The addresses of one page that a browser fetches; how many diagrams and list items its article has."""
 
     def __init__(self) -> None:
         super().__init__()
         self.addresses: list[str] = []
-        self.diagrams = 0
+        self.diagrams, self.items, self._article = 0, 0, False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         told = {name: value or "" for name, value in attrs}
+        self._article |= tag == "article"
+        self.items += self._article and tag == "li"
         # Material's script fetches Mermaid from another host for each of these.
         self.diagrams += tag == "pre" and "mermaid" in told.get("class", "").split()
         if tag == "link" and told.get("rel", "") in SAID:
             return
         self.addresses += [value for name, value in told.items() if (tag, name) in FETCHED]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._article &= tag != "article"
 
 
 def fetched(page: str) -> Fetched:
@@ -75,6 +81,20 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
         assert "@import" not in text, sheet.name
         assert "url(http" not in text, sheet.name
         assert "url(//" not in text, sheet.name
+
+
+def test_every_item_of_a_list_is_one(site: Path) -> None:
+    """A step whose second paragraph isn't indented by four ends its list, and the next steps run into one another."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if (site / built(page)).exists()]
+    assert len(pages) > 30
+    for page in pages:
+        text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())
+        written = re.findall(r"(?m)^ *(?:\d+\.|[*-]) ", text)
+        assert fetched((site / built(page)).read_text()).items == len(written), page.name
+
+
+def built(page: Path) -> Path:
+    return page.relative_to(ROOT / "docs").with_suffix(".html")
 
 
 def test_what_would_be_fetched_is_seen() -> None:
