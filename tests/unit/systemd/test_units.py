@@ -78,3 +78,18 @@ def test_rules_and_accounts_name_the_same_group() -> None:
     assert "u tidegauge -" in (UNITS / "sysusers.conf").read_text()
     for name in (NAMES[0], NAMES[2]):
         assert read(UNITS / name)["Service"]["User"] == ["tidegauge"]
+
+
+def test_agent_is_bounded_and_walled_in_by_name() -> None:
+    """Bounds of memory and tasks are no part of the exposure's score."""
+    service = read(UNITS / NAMES[0])["Service"]
+    assert (service["ProtectSystem"], service["ProtectHome"], service["NoNewPrivileges"]) == (
+        ["strict"],
+        ["yes"],
+        ["yes"],
+    )
+    assert service["MemoryMax"] == ["1536M"]
+    assert service["TasksMax"] == ["256"]
+    assert service["SystemCallFilter"][0] == "@system-service"
+    credentials = (UNITS / "tidegauge-agent.service.d" / "credentials.conf.example").read_text()
+    assert "LoadCredential=" in credentials
