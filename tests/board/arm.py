@@ -220,8 +220,9 @@ class Elsewhere:
             "--keep",
             "/srv/demo",
         ]
-        done = self.tree.run(*asked, check=False, timeout=2100)
-        self.figure("one round of the demo: time", time.monotonic() - began, "s", 1800 if self.emulated else 1200)
+        done = self.tree.run(*asked, check=False, timeout=3600)
+        # Under emulation a time says nothing of a board: the demo's own deadlines bound it.
+        self.figure("one round of the demo: time", time.monotonic() - began, "s", None if self.emulated else 1200)
         file = self.tree.root / "srv/round.json"
         found = json.loads(file.read_text()) if file.is_file() else {}
         why = found.get("why") or " ".join((done.stdout + done.stderr).split())[-250:]
