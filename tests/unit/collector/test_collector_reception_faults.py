@@ -154,7 +154,8 @@ def test_kill_in_the_last_step_of_a_file_leaves_all_of_it_or_nothing(
         with pytest.raises(InterruptedError):
             send(desk, made)
         held, open_ones = shelf.store.held(), {item.file_id for item in shelf.store.open_transfers()}
-        assert len(open_ones) == 1 and not open_ones & held.keys()
+        # The one that was cut off, and perhaps the next, for which the board has asked ahead.
+        assert len(open_ones) in (1, 2) and not open_ones & held.keys()
         assert shelf.store.pulled(DEVICE, wall()) == sum(held[name] for name in made.blobs if name in held)
     monkeypatch.setattr(bundle_rows, "waiting_for", find)
     assert send(desk, made) == [Done("b")]
