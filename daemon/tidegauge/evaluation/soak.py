@@ -117,10 +117,16 @@ def _round(
 
 
 def _reconnect(board: SmallBoard, port: int, number: int) -> None:
-    """Another keep-alive in agent.toml: the link connects anew."""
-    before = board.log().count("connecting anew")
+    """Another keep-alive in agent.toml: the link connects anew. The log tells of so many a minute only."""
+    before = _connections(port)
     _configure(board, port, number)
-    wait_for(lambda: board.log().count("connecting anew") > before, PATIENCE, "another connection")
+    wait_for(lambda: _connections(port) - before, PATIENCE, "another connection")
+
+
+def _connections(port: int) -> set[str]:
+    """Local ends of the connections to a port of this machine that are established, as /proc/net/tcp has them."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {local for _, local, remote, state, *_ in lines if remote.endswith(f":{port:04X}") and state == "01"}
 
 
 def _replace(pid: int, worker: str) -> None:
