@@ -10,17 +10,16 @@ import base64
 import json
 import os
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import axe_playwright_python
 import pytest
 from click.testing import CliRunner
-from playwright.sync_api import Browser, BrowserContext, JSHandle, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, JSHandle, Page, expect
 
+from browser.chromium import MARKS, PATIENCE, chromium, violations
 from browser.small_fleet import BOARDS, CAUSE, FAULTY, LAYER, SmallFleet, fill, new_lab
 from integration.collector_peer import Process, mosquitto, publish
 from tidegauge import signing
@@ -28,22 +27,10 @@ from tidegauge.cli.collector import command
 from tidegauge.collector.access import COOKIE
 from tidegauge.link.wire import Status, encode, topic
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None and os.environ.get("CI") == "true":
-    pytest.fail("chromium is not installed; CI must not skip these tests", pytrace=False)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [*MARKS, pytest.mark.timeout(600)]
 
 #: Screenshots are kept here for a person to look at.
 SHOTS = Path(os.environ.get("TIDEGAUGE_SCREENSHOTS", "build/screenshots"))
-AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
-#: Milliseconds that anything may take on a slow machine.
-PATIENCE = 90_000
-expect.set_options(timeout=PATIENCE)
 BUNDLE = "/bundles/cam-001/cam-001-bundle-1"
 OTHER = "cam-003/cam-003-bundle-1"
 
@@ -72,10 +59,8 @@ def fleet(tmp_path: Path) -> Iterator[SmallFleet]:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 class Watched:
@@ -137,12 +122,7 @@ def look_at(watched: Watched, name: str, path: str) -> None:
         page.wait_for_selector("#timeline[data-drawn=yes] .main-svg")
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / f"{name}-{watched.look}.png", full_page=True)
-    page.evaluate(AXE)
-    serious = [
-        (each["id"], [node["html"] for node in each["nodes"]])
-        for each in page.evaluate("axe.run()")["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
+    serious = [each for each in violations(page) if each[1] in ("serious", "critical")]
     assert serious == [], (path, watched.look)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, watched.look)
     page.close()

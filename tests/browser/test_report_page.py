@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
-import axe_playwright_python
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
+from browser.chromium import MARKS, PATIENCE, chromium, violations
 from tidegauge.compare.report import render_html
 from tidegauge.compare.types import Comparison
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import build
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None and os.environ.get("CI") == "true":
-    pytest.fail("chromium is not installed; CI must not skip these tests", pytrace=False)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.timeout(300),
-]
-PATIENCE = 90_000
-AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
+pytestmark = [*MARKS, pytest.mark.timeout(300)]
 LAYER = "bn"
 
 
@@ -33,8 +21,7 @@ def test_the_page_answers_to_clicks_keys_and_search(tmp_path: Path) -> None:
     answer = build(tmp_path / "board", "classifier").compare([Fault(LAYER, "gain", 1.5)], target_db=30.0)
     file = tmp_path / "report.html"
     file.write_text(render_html(answer))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         for look in ("light", "dark"):
             context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=look)  # type: ignore[arg-type]
             context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -47,10 +34,9 @@ def test_the_page_answers_to_clicks_keys_and_search(tmp_path: Path) -> None:
             _reads(page, answer)
             _clicks(page, answer)
             _filters(page, answer)
-            _contrast(page)
+            assert not violations(page)
             assert not problems
             context.close()
-        browser.close()
 
 
 def _reads(page: Page, answer: Comparison) -> None:
@@ -109,10 +95,3 @@ def _filters(page: Page, answer: Comparison) -> None:
     page.locator("#only").select_option("")
     page.get_by_role("button", name="Local / noise").click()
     assert LAYER in page.locator("tr[data-verdict]").first.inner_text(), "the worst layer first"
-
-
-def _contrast(page: Page) -> None:
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
-    bad = [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in found["violations"]]
-    assert not bad, bad
