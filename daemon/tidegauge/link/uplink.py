@@ -93,7 +93,8 @@ class Uplink:
         self._finished: deque[str] = deque()
         self._look = True
         self._until = self._status_at = self._holds_at = self._paced_until = 0.0
-        self._wake, self._packets = asyncio.Event(), 0
+        self._wake = asyncio.Event()
+        self._packets = 0
         self._restartable = Restartable()
 
     def set_status(self, status: Status) -> None:
@@ -345,8 +346,7 @@ class Uplink:
     async def _farewell(self, connection: Connection) -> None:
         with contextlib.suppress(LinkError, TimeoutError):
             async with asyncio.timeout(FAREWELL):
-                payload = encode(self._status("stopped"))
-                await connection.publish(topic(self._device, "status"), payload, retain=True)
+                await connection.publish(topic(self._device, "status"), encode(self._status("stopped")), retain=True)
 
     def _take(self, actions: list[Action]) -> None:
         for action in actions:
