@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.demo.broker import mosquitto
+from needs import program
 from tidegauge.evaluation import chaos
 
 ROUNDS = 6
@@ -17,8 +17,7 @@ ROUNDS = 6
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # the trial has bounds of its own, and says what stood still
 def test_all_that_was_promised_arrives_once_through_kills_of_all_three(tmp_path: Path) -> None:
-    if mosquitto() is None:
-        pytest.skip("needs the program mosquitto (Debian package mosquitto)")
+    program("mosquitto", "mosquitto")
     folder = tmp_path / "trial"
     report = chaos.evaluate(ROUNDS, 1, folder)
     assert not report.missed

@@ -6,7 +6,6 @@ checked against a real one; and the same workload without its syncs does lose bu
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 
 from faults.loop_workload import HELD, LIMITS
 from faults.small_board import wait_for
+from needs import program
 from tidegauge.bundles.manifest import blobs_of
 from tidegauge.bundles.reader import read_blob, read_manifest
 from tidegauge.spool.faults import SpoolFault
@@ -45,8 +45,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
 def image(tmp_path: Path) -> Path:
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
-    if shutil.which("mkfs.ext4") is None:
-        pytest.skip("mkfs.ext4 is not installed")
+    program("mkfs.ext4", "e2fsprogs")
     path = tmp_path / "disk.img"
     with path.open("wb") as file:
         file.truncate(48 << 20)

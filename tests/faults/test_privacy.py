@@ -19,14 +19,14 @@ from click.testing import CliRunner
 
 from faults.pictures_looked_for import Wanted, files, with_opened
 from faults.small_board import HEIGHT, WIDTH, SmallBoard, wait_for
-from integration.collector_peer import MOSQUITTO, Process, mosquitto
+from integration.collector_peer import Process, mosquitto, needs_mosquitto
 from tidegauge.agent.ram_folder import SHM, RamFolder
 from tidegauge.bundles.manifest import Manifest, blobs_of
 from tidegauge.bundles.reader import decode_manifest, read_blob, read_manifest
 from tidegauge.cli.bundle import command
 from tidegauge.virtualboard.state import BoardState
 
-pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+pytestmark = needs_mosquitto
 #: |Correlation| above which a plane looks like the picture. Chance has a standard deviation of 0.07 at 192 pixels.
 LOOKS = 0.5
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -17,8 +16,8 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
 
+from needs import program
 from tidegauge.bundles.manifest import Blob, Cause, Inventory, Manifest, StoredTensor, blobs_of
 from tidegauge.bundles.writer import BundleWriter
 from tidegauge.clocks import stamp
@@ -54,12 +53,7 @@ class Mosquitto:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
-        if binary is None:
-            reason = "needs the program mosquitto (Debian package mosquitto)"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
+        binary = program("mosquitto", "mosquitto")
         self._process = subprocess.Popen([binary, "-c", str(self._config)], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:

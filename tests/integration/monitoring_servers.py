@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from integration.test_agent import program
+from needs import program
 from tidegauge.demo.broker import free_port
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from needs import program
 from tidegauge.bundles.reader import read_manifest
 from tidegauge.demo.board import compile_demo
 from tidegauge.demo.broker import free_port
@@ -28,17 +28,6 @@ from tidegauge.virtualboard.faults import Fault
 from tidegauge.virtualboard.state import BoardState, inject
 
 LAYER = "/conv3/Relu_output_0"
-
-
-def program(name: str, package: str) -> str:
-    """Path of a server; without it the test is skipped with that reason, except in CI, where it fails."""
-    path = shutil.which(name)
-    if path is None:
-        reason = f"needs the program {name} (Debian package {package})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return path
 
 
 class Board:

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from needs import program
 from tidegauge.demo.board import compile_demo
-from tidegauge.demo.broker import free_port, mosquitto
+from tidegauge.demo.broker import free_port
 from tidegauge.demo.settings import DEVICE, Places, agent_settings, write_toml
 from tidegauge.virtualboard.core import CoreState, Held
 from tidegauge.virtualboard.state import BoardState, update
@@ -86,12 +87,7 @@ class Rig:
         return process
 
     def start_broker(self) -> subprocess.Popen[bytes]:
-        program = mosquitto()
-        if program is None:
-            reason = "needs the program mosquitto (Debian package mosquitto)"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
+        binary = program("mosquitto", "mosquitto")
         self.rules.write_text(RULES)
         lines = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", f"acl_file {self.rules}", "log_type all"]
         if os.geteuid() == 0:
@@ -99,7 +95,7 @@ class Rig:
         path = self.places.root / "mosquitto.conf"
         path.write_text("\n".join(lines) + "\n")
         with self.broker_log.open("wb") as log:
-            process = subprocess.Popen([program, "-c", str(path)], stdout=log, stderr=log)
+            process = subprocess.Popen([binary, "-c", str(path)], stdout=log, stderr=log)
         until(lambda: b"running" in self.broker_log.read_bytes(), process)
         return process
 

@@ -14,14 +14,14 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from integration.collector_peer import MOSQUITTO, Board, Process, bundle, mosquitto, publish
+from integration.collector_peer import Board, Process, bundle, mosquitto, needs_mosquitto, publish
 from tidegauge.link import mqtt
 from tidegauge.link.commands import init_topic, response_topic
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.sender import Done, Refused
 from tidegauge.link.wire import AlarmChange, Init, Status, encode, topic
 
-pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+pytestmark = needs_mosquitto
 
 
 @pytest.fixture(scope="module")

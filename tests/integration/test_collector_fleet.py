@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.bench_scale import Fleet, bundles_of, figures_of, trial
 from integration import database_servers
-from integration.collector_peer import MOSQUITTO
+from integration.collector_peer import needs_mosquitto
 from unit.compare.lab import build
 
 BOARDS, HOURS, BUNDLES = 10, 6, 3
@@ -17,7 +17,7 @@ KILLS = ["ingest-0", "compare-0", "broker"]
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+@needs_mosquitto
 def test_no_kill_loses_or_doubles_anything_of_a_fleet(tmp_path: Path) -> None:
     database_servers.required()
     lab = build(tmp_path / "lab", "enhancer")

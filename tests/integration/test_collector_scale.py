@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from integration import database_servers
-from integration.collector_peer import DEADLINE, MOSQUITTO, Board, Process, bundle, mosquitto
+from integration.collector_peer import DEADLINE, Board, Process, bundle, mosquitto, needs_mosquitto
 from tidegauge.link import mqtt
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.sender import Done
 from tidegauge.link.wire import Status, encode, topic
 
-pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+pytestmark = needs_mosquitto
 
 
 @pytest.fixture

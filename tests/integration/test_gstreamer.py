@@ -10,14 +10,13 @@ import time
 import numpy as np
 import pytest
 
+from needs import unless
 from tidegauge.camera.config import CameraConfig
 from tidegauge.camera.faults import CameraFault, shown_pipeline
 from tidegauge.camera.gstreamer import GStreamerSource, v4l2_pipeline
 from tidegauge.camera.open import open_source
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gst-launch-1.0") is None and os.environ.get("CI") != "true", reason="needs gst-launch-1.0"
-)
+pytestmark = unless(shutil.which("gst-launch-1.0") is not None, "needs gst-launch-1.0")
 
 RED = "videotestsrc is-live=true pattern=red ! video/x-raw,width=64,height=48,framerate=30/1"
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from faults.small_board import INFERENCES, SmallBoard, metrics, wait_for
+from needs import missing
 from tidegauge.camera.config import CameraConfig
 from tidegauge.pipeline.channel import AgentChannel
 from tidegauge.pipeline.layout import Region
@@ -59,7 +60,7 @@ def serving(port: int = 0) -> Iterator[RtspServer]:
     """A server at this port; 0: at any that is free."""
     script = Path(__file__).with_name("rtsp_server.py")
     if not Path(SYSTEM_PYTHON).exists():
-        missing(SYSTEM_PYTHON)
+        missing(f"{NEEDS}: {SYSTEM_PYTHON}")
     with subprocess.Popen(
         [SYSTEM_PYTHON, script, str(port)],
         stdin=subprocess.PIPE,
@@ -73,7 +74,7 @@ def serving(port: int = 0) -> Iterator[RtspServer]:
             if not line:
                 process.kill()
                 assert process.stderr is not None
-                missing(process.stderr.read().strip())
+                missing(f"{NEEDS}: {process.stderr.read().strip()}")
             yield RtspServer(process, int(line))
         finally:
             process.kill()
@@ -85,13 +86,6 @@ def first_line(process: subprocess.Popen[str], timeout: float = 60.0) -> str:
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         return process.stdout.readline() if selector.select(timeout) else ""
-
-
-def missing(reason: str) -> None:
-    """Skip, but never in CI: there the server is installed, and a skip would hide that nothing was tested."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{NEEDS}: {reason}")
-    pytest.skip(f"{NEEDS}: {reason}")
 
 
 def lasting_port() -> int:

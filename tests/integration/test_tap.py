@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import unless
 from tidegauge.bundles.reader import read_manifest
 from tidegauge.demo.settings import PHOTOS
 from tidegauge.evaluation.small_board import INFERENCES, VIRTUAL_MODULE, SmallBoard, healthz, metrics, wait_for
@@ -112,7 +113,7 @@ def test_a_capture_of_an_application_that_keeps_its_session_is_taken_before_its_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (SYSTEM_PACKAGES / "gi").is_dir(), reason="needs python3-gi")
+@unless((SYSTEM_PACKAGES / "gi").is_dir(), "needs python3-gi")
 def test_a_gstreamer_application_is_watched(board: SmallBoard, tmp_path: Path) -> None:
     beside = tmp_path / "bindings"
     beside.mkdir()

@@ -12,6 +12,7 @@ import pytest
 from litestar.testing import TestClient
 
 from integration.collector_web import from_here
+from needs import unless
 from tidegauge.bundles.archive import import_bundle
 from tidegauge.bundles.manifest import Cause
 from tidegauge.clocks import Wall
@@ -152,7 +153,7 @@ def test_incomplete_bundle_is_not_offered(client: TestClient[Any], add: Callable
     assert "/download" not in get(client, BUNDLE).text
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@unless(shutil.which("promtool") is not None, "promtool is not installed")
 def test_metrics_are_clean(client: TestClient[Any], add: Callable[..., Any], shelf: Shelf) -> None:
     add()
     shelf.store.set_status("cam-1", Status("online", 3, alarm="black"), Wall(7.0))

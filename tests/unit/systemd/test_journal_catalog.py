@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from needs import unless
 from tidegauge.log_kinds import KINDS
 from unit.docs.generators import ROOT, tool
 
 CATALOG = ROOT / "systemd" / "tidegauge.catalog"
 
-needs_journalctl = pytest.mark.skipif(
-    shutil.which("journalctl") is None and not os.environ.get("CI"), reason="journalctl is not installed"
-)
+needs_journalctl = unless(shutil.which("journalctl") is not None, "journalctl is not installed")
 
 
 def test_it_is_what_the_code_says() -> None:

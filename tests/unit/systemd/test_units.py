@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from needs import unless
 from tidegauge.exitcodes import ExitCode
 
 UNITS = Path(__file__).parents[3] / "systemd"
 NAMES = ("tidegauge-agent.service", "tidegauge-collector.service", "tidegauge-remote-log.service")
 
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None and not os.environ.get("CI"), reason="systemd-analyze is not installed"
-)
+needs_systemd = unless(shutil.which("systemd-analyze") is not None, "systemd-analyze is not installed")
 
 
 def read(path: Path) -> dict[str, dict[str, list[str]]]:

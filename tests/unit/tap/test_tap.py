@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import needs
 from tidegauge.pipeline.preprocess import input_tensor
 from tidegauge.profile import Preprocess
 from tidegauge.tap import Tap, wire
@@ -200,9 +200,7 @@ def test_an_agent_that_comes_later_learns_that_it_asks(listener: socket.socket, 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs gcc")
+    compiler = needs.program("gcc", "gcc")
     program = tmp_path / "loop"
     strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]
     subprocess.run([compiler, *strict, "-I", HEADERS, "-o", program, HERE / "tap_loop.c"], check=True)
