@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -34,6 +35,7 @@ from unit.compare.lab import Board, build
 
 sys.path.insert(0, str(Path(__file__).parent))
 import scale_queries
+import scale_takeover
 from scale_boards import Task, Through, device_of
 
 #: Processes of the collector by role, and of boards.
@@ -42,6 +44,8 @@ BOARD_PROCESSES, LEAST_BOARDS = 4, 10
 LAYER, CAUSE = "/dec/c3/Relu_output_0", "gain"
 #: Different traced runs; the bundles of a fleet are made of these, each with a manifest of its own.
 TRACED = 10
+#: Kills of a process that compares and does not come back.
+TAKEOVERS = 5
 #: Seconds of work before a kill, seconds until the killed one is back, and until everything must be compared.
 BEFORE_KILL, AWAY, ENDS_WITHIN = 6.0, 2.0, 1800.0
 
@@ -214,6 +218,7 @@ def trial(
         )
 
 
+_COMPARED = "SELECT count(*) FROM bundles WHERE state = 'compared'"
 _SIZE = "SELECT pg_database_size(current_database())"
 
 
@@ -297,7 +302,7 @@ def main() -> int:
     parser.add_argument("--hours", type=int, default=24, help="of history of each board")
     parser.add_argument("--bundles", type=int, default=200, help="of the largest fleet; others in proportion")
     parser.add_argument("--rows", type=int, nargs=3, default=[10_000, 500, 10], metavar=("DEVICES", "HOURS", "BUNDLES"))
-    parser.add_argument("--without", choices=["queries", "fleets"], action="append", default=[])
+    parser.add_argument("--without", choices=["queries", "fleets", "takeover"], action="append", default=[])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     console, figures = Console(), []
@@ -306,6 +311,8 @@ def main() -> int:
         with database_servers.postgresql() as cluster, database_servers.s3() as s3:
             if "fleets" not in options.without:
                 figures += fleets(folder, cluster, s3, options, console.print)
+            if "takeover" not in options.without:
+                figures += takeovers(folder / "takeover", cluster, s3, console.print)
             if "queries" not in options.without:
                 broker = Broker(folder / "broker")
                 broker.start()
@@ -338,6 +345,25 @@ def fleets(
         say(f"{boards} boards: everything compared after {found.seconds:.0f} s")
         figures += figures_of(found, options.hours, len(kills))
     return figures
+
+
+def takeovers(folder: Path, cluster: Cluster, s3: S3, say: Callable[[str], None]) -> list[Figure]:
+    """Of two processes that compare, the one at work is killed and stays away; each time with a new collector."""
+    lab, seconds = build(folder / "lab", "enhancer"), []
+    for number in range(TAKEOVERS):
+        place = folder / f"round-{number}"
+        place.mkdir()
+        fleet = Fleet(place, cluster, s3, lab.artifacts.parent, {"ingest": 1, "compare": 2})
+        bundles = bundles_of(lab, place, 1, 1)
+        with fleet.running():
+            sender = _start(Task(fleet.broker.port, 0, 1, 1, bundles))
+            try:
+                seconds.append(scale_takeover.takeover(fleet.roles, partial(fleet.number, _COMPARED)))
+            finally:
+                sender.kill()
+                sender.communicate()
+        say(f"a comparison went on elsewhere, and was done {seconds[-1]:.1f} s after the kill")
+    return scale_takeover.figures_of(seconds)
 
 
 if __name__ == "__main__":
