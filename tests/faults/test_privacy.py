@@ -20,10 +20,10 @@ from click.testing import CliRunner
 from faults.pictures_looked_for import Wanted, files, with_opened
 from faults.small_board import HEIGHT, WIDTH, SmallBoard, wait_for
 from integration.collector_peer import Process, mosquitto, needs_mosquitto
-from tidegauge.agent.ram_folder import SHM, RamFolder
 from tidegauge.bundles.manifest import Manifest, blobs_of
 from tidegauge.bundles.reader import decode_manifest, read_blob, read_manifest
 from tidegauge.cli.bundle import command
+from tidegauge.ram_folder import SHM, RamFolder
 from tidegauge.virtualboard.state import BoardState
 
 pytestmark = needs_mosquitto

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.small_board import SmallBoard, frames_go_on, metrics, wait_for
-from tidegauge.agent.ram_folder import RamFolder
+from tidegauge.ram_folder import RamFolder
 
 
 def mount(*arguments: str) -> None:

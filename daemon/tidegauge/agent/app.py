@@ -36,7 +36,6 @@ from tidegauge.agent.notify import Notifier
 from tidegauge.agent.pipeline import PipelineService
 from tidegauge.agent.preconditions import Preconditions
 from tidegauge.agent.privacy import PrivatePairs
-from tidegauge.agent.ram_folder import own_files, read_only
 from tidegauge.agent.reload import Reload
 from tidegauge.agent.remote import RemoteCommands, device_key
 from tidegauge.agent.remote_log import RemoteLogServer
@@ -58,6 +57,7 @@ from tidegauge.link.uplink import Uplink
 from tidegauge.log_kinds import AGENT_STARTED, AGENT_STOPPING, STATE_UNWRITABLE
 from tidegauge.metrics import AgentMetrics
 from tidegauge.profile import Profile
+from tidegauge.ram_folder import own_files, read_only
 from tidegauge.spool.store import Spool
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ import msgspec
 
 from tidegauge.agent.commands import Operator
 from tidegauge.agent.control_messages import MAX_REQUEST, SOCKET, VERSION, Answer, AnyCommand, Request
-from tidegauge.agent.ram_folder import own_files
 from tidegauge.agent.status import Observer
 from tidegauge.errors import TidegaugeError
 from tidegauge.exitcodes import ExitCode
+from tidegauge.ram_folder import own_files
 
 REQUEST_SECONDS = 5.0
 #: `struct ucred` of unix(7): pid, uid, gid.

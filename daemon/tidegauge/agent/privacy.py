@@ -17,13 +17,13 @@ from tidegauge.agent.config import AgentConfig
 from tidegauge.agent.events import Evidence
 from tidegauge.agent.pipeline import PipelineService, PipelineUnavailable
 from tidegauge.agent.preconditions import Refused
-from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.shadow import ShadowService
 from tidegauge.agent.state import StateStore
 from tidegauge.bundles.manifest import Privacy
 from tidegauge.bundles.redaction import Hiding, hidden
 from tidegauge.metrics import Refusal
 from tidegauge.profile import Profile
+from tidegauge.ram_folder import RamFolder
 
 #: One run on both sides, queueing included.
 SECONDS = 60.0

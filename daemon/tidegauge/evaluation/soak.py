@@ -25,6 +25,7 @@ from tidegauge.evaluation.budget import ACCEPTANCE_SECONDS, ACCEPTED
 from tidegauge.evaluation.figures import Figure, Report
 from tidegauge.evaluation.process_costs import Costs, costs
 from tidegauge.evaluation.small_board import INFERENCES, SmallBoard, metrics, wait_for
+from tidegauge.ram_folder import RamFolder
 
 #: Of an hour; less time does its share of each.
 STATE_CHANGES, RECONNECTS, REPLACED = 10_000, 1_000, 500
@@ -40,7 +41,7 @@ Progress = Callable[[str], None]
 
 
 class Round(msgspec.Struct, frozen=True):
-    """The agent after a round, and segments of named shared memory on the machine that are Tidegauge's."""
+    """The agent after a round, and how much of named shared memory is its own."""
 
     agent: Costs
     segments: int
@@ -75,7 +76,8 @@ def _soak(folder: Path, port: int, minutes: float, progress: Progress) -> Report
         for number in range(1, count + 1):
             _round(board, agent.pid, url, port, number, count, minutes / 60, done)
             _settled(board, agent.pid, url)
-            rounds.append(Round(costs(agent.pid), len(list(Path("/dev/shm").glob("*tidegauge*")))))
+            private = RamFolder(board.state).path  # others of this machine are none of this agent's
+            rounds.append(Round(costs(agent.pid), len(list(private.parent.glob(f"{private.name}*")))))
             last = rounds[-1].agent
             progress(
                 f"round {number} of {count}: {last.resident / MIB:.1f} MiB, {last.descriptors} descriptors, "

@@ -17,12 +17,12 @@ from tidegauge.agent.bus import Bus
 from tidegauge.agent.config import GoldenConfig
 from tidegauge.agent.events import Evidence, GoldenRoundEnded
 from tidegauge.agent.golden import GoldenService
-from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.state import Candidate, Golden, StateStore
 from tidegauge.agent.stored_answers import changed, sentence
 from tidegauge.bundles.redaction import Hiding
 from tidegauge.detectors.acceptance import Accepted
 from tidegauge.pipeline.messages import LossMeasured
+from tidegauge.ram_folder import RamFolder
 from tidegauge.tensors import TensorSpec
 
 ACCEPTED = Accepted(0.05, 0.01, 0.0, 0.03, 1e-4, 0.15, 1.0, 4, 0.001, 100, 1.0)

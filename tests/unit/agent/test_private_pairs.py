@@ -16,13 +16,13 @@ from tidegauge.agent.control_messages import AnyCommand
 from tidegauge.agent.events import Evidence
 from tidegauge.agent.preconditions import Refused
 from tidegauge.agent.privacy import PrivatePairs, golden_path
-from tidegauge.agent.ram_folder import RamFolder
 from tidegauge.agent.state import Golden, StateStore
 from tidegauge.camera.config import CameraConfig
 from tidegauge.demo.settings import profile
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.config import LinkConfig
 from tidegauge.pipeline.messages import LossMeasured
+from tidegauge.ram_folder import RamFolder
 from tidegauge.tensors import TensorSpec
 
 KEY = "5f" * 32
