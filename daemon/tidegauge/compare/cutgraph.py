@@ -62,12 +62,6 @@ class Room:
 
     def __init__(self) -> None:
         self._space = np.empty(0, np.float32)
-        self._shared: list[Room] = []
-
-    def shared(self, count: int) -> list[Room]:
-        """Rooms of their own for so many runs at a time; the same ones each time."""
-        self._shared += [Room() for _ in range(count - len(self._shared))]
-        return self._shared[:count]
 
     def places(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         """An array for each of these shapes."""
@@ -131,15 +125,14 @@ def run_part(
     rounding: Mapping[str, Rounding] | None = None,
     room: Room | None = None,
     shapes: Sequence[tuple[int, ...]] = (),
-    threads: int = 0,
 ) -> dict[str, Array]:
     """Compute a part's outputs. `feeds`: values of cut tensors and graph inputs, by plain name, in the float model's
     shape and type. `weights` replaces initialisers by name; tensors in `rounding` are rounded as the device does.
-    `room`: where float32 outputs of these `shapes` are to be written. `threads`: of one operator; 0 for all cores.
+    `room`: where float32 outputs of these `shapes` are to be written.
 
     Raises `TidegaugeError` where onnxruntime can't run the part.
     """
-    return Runner(model, part, cut, feeds, weights, rounding, threads).run(feeds, room, shapes)
+    return Runner(model, part, cut, feeds, weights, rounding).run(feeds, room, shapes)
 
 
 class Runner:
@@ -153,11 +146,10 @@ class Runner:
         feeds: Mapping[str, Feed],
         weights: Mapping[str, Array] | None = None,
         rounding: Mapping[str, Rounding] | None = None,
-        threads: int = 0,
     ) -> None:
         self._part = part
         self._names = [_LOCAL + name if name in cut else name for name in part.outputs]
-        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part, threads)
+        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part)
 
     def run(
         self, feeds: Mapping[str, Feed], room: Room | None = None, shapes: Sequence[tuple[int, ...]] = ()
@@ -228,9 +220,8 @@ def _arena() -> None:
     onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, as_requested, default, default))
 
 
-def _session(proto: Any, part: Part, threads: int) -> Any:
+def _session(proto: Any, part: Part) -> Any:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     # Fused, but in the plain layout: the blocked one of "all" adds up in another order, with up to twice the rounding.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

@@ -8,7 +8,6 @@ float run is computed once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.compare import cores
 from tidegauge.compare.cutgraph import Coded, Feed, Part, Room, Rounding, Runner, downstream_of, part_for, run_part
 from tidegauge.compare.model import Model, reads
 from tidegauge.compare.statistics import Encoding
@@ -25,8 +23,6 @@ Array = NDArray[Any]
 
 #: Bytes of float32 values of the traced tensors of one group.
 GROUP_BYTES = 64 * 1024 * 1024
-#: Pieces of a group for each core, so that none waits long for the others; elements that make a piece worth a session.
-_PIECES, _PIECE = 2, 1 << 19
 
 
 @dataclass(frozen=True)
@@ -143,35 +139,10 @@ class Reference:
         made = [name for name in tensors if name in self.model.producer]
         if not made:
             return inputs
-        pieces = self._pieces(made)
-        rooms = room.shared(len(pieces)) if room is not None else [None] * len(pieces)
-        threads = max(1, cores.count() // len(pieces))
-
-        def run(piece: tuple[list[str], Room | None]) -> dict[str, Array]:
-            part = part_for(self.model, piece[0], self.cut)
-            specs = [self.specs[name] for name in part.outputs]
-            shapes = [spec.shape if spec.dtype == np.float32 else (0,) for spec in specs]
-            feeds = self._feeds(part)
-            return run_part(self.model, part, self.cut, feeds, weights, self.rounding, piece[1], shapes, threads)
-
-        for found in cores.share(run, list(zip(pieces, rooms, strict=True))):
-            inputs |= found
-        return {name: inputs[name] for name in tensors}
-
-    def _pieces(self, tensors: Sequence[str]) -> list[list[str]]:
-        """Tensors to be made in one session each, of about the same size: opening a session and many an operator keep
-        one core busy, so that several sessions at a time take less time than one with all cores."""
-        sizes = {name: math.prod(self.specs[name].shape) for name in tensors}
-        wanted = min(len(tensors), _PIECES * cores.count(), sum(sizes.values()) // _PIECE)
-        if cores.count() == 1 or wanted < 2:
-            return [list(tensors)]
-        pieces: list[list[str]] = [[] for _ in range(wanted)]
-        filled = [0] * wanted
-        for name in sorted(tensors, key=lambda name: -sizes[name]):
-            least = filled.index(min(filled))
-            pieces[least].append(name)
-            filled[least] += sizes[name]
-        return pieces
+        part = part_for(self.model, made, self.cut)
+        specs = [self.specs[name] for name in part.outputs]
+        shapes = [spec.shape if spec.dtype == np.float32 else (0,) for spec in specs]
+        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding, room, shapes)
 
     def region(self, tensor: str) -> Part | None:
         """The region that makes a tensor; None for a graph input."""
