@@ -136,7 +136,7 @@ async def collector(settings: Settings) -> None:
     from tidegauge.collector.metrics import CollectorMetrics
     from tidegauge.collector.partial import FolderPartials
     from tidegauge.collector.presence import Presence
-    from tidegauge.collector.reception import Shelf
+    from tidegauge.collector.shelf import Shelf
     from tidegauge.collector.store import Store
     from tidegauge.collector.transfer_rows import Claimant
 

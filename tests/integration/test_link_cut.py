@@ -57,6 +57,26 @@ def test_a_publish_in_flight_at_a_cut_fails_and_goes_once_more_by_one_way_only(
     assert not [each for each in caplog.records if each.name == "asyncio"]
 
 
+def test_a_connection_that_is_lost_just_after_a_publish_leaves_nothing_to_the_loop(tmp_path: Path) -> None:
+    """The packet was to be written at the loop's next turn: then the socket's number is nobody's, or another's."""
+    wrong: list[object] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        async with mosquitto(tmp_path) as broker, mqtt.connect(link(broker.port), DEVICE) as connection:
+            publish = asyncio.create_task(connection.publish("t", b"x"))
+            await asyncio.sleep(0)  # it is queued
+            connection._paho._sock_close()
+            with socket.socket() as heir:  # which has the number now
+                await asyncio.sleep(0)
+                assert not asyncio.get_running_loop().remove_writer(heir.fileno()), "somebody else's socket is watched"
+            publish.cancel()
+            await asyncio.wait([publish])
+
+    run(test())
+    assert wrong == []
+
+
 @pytest.mark.parametrize(("how", "seen"), [("reset", "reset"), ("end", "end"), ("silence", "nothing")])
 def test_the_cuts_are_what_they_are_called(how: How, seen: str) -> None:
     async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from zlib import crc32
 
 import msgspec
@@ -14,12 +15,13 @@ from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import monotonic, wall
 from tidegauge.collector import waiting
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import Store
 from tidegauge.collector.uploads import UPLOADS
 from tidegauge.link.answers import nonce_of, sign_response
 from tidegauge.link.command_wire import ANSWER, COMMAND, MAX_ANSWER, command_topic
-from tidegauge.link.commands import BadTopic, FileTopic, FinCommand, InitCommand, parse, response_topic
+from tidegauge.link.commands import BadTopic, ChunkCommand, FileTopic, FinCommand, InitCommand, parse, response_topic
 from tidegauge.link.receiver import FAILURE
 from tidegauge.link.wire import PREFIX, AlarmChange, FileResponse, Status, decode
 from tidegauge.signing import KeyProvider
@@ -40,6 +42,8 @@ _SMALL_BYTES, _LARGEST = 64 << 10, MAX_ANSWER
 #: Lanes work side by side; all messages of one device are in one lane, so they stay in order.
 _LANES = 4
 _LANE_MESSAGES = 64
+#: Chunks of a file that are dealt with at once, where so many have come: half of what a board sends unanswered.
+_CHUNKS_AT_ONCE = 4
 #: Files whose beginning or end is being dealt with at a time.
 _LANE_ENDING = 8
 #: Answers on their way to the broker.
@@ -52,6 +56,32 @@ _IDLE_SECONDS = 1.0
 _SEEN_SECONDS = 5.0
 
 Publish = Callable[[str, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Small:
+    """A status, an alarm, a command or its answer."""
+
+    device: str
+    kind: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _OfFile:
+    """A message of the transfer of a file."""
+
+    topic: str
+    parsed: FileTopic
+    payload: bytes
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.parsed.device, self.parsed.file_id
+
+    @property
+    def is_chunk(self) -> bool:
+        return isinstance(self.parsed.command, ChunkCommand)
 
 
 class Ingest:
@@ -107,7 +137,8 @@ class _Lane:
 
     def __init__(self, shelf: Shelf, publish: Publish, key: KeyProvider | None) -> None:
         self._shelf, self._publish, self._key = shelf, publish, key
-        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(_LANE_MESSAGES)
+        self._queue: asyncio.Queue[_Small | _OfFile] = asyncio.Queue(_LANE_MESSAGES)
+        self._ahead: _Small | _OfFile | None = None
         self._files: OrderedDict[tuple[str, str], Reception] = OrderedDict()
         self._seen: dict[str, float] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -116,10 +147,10 @@ class _Lane:
         self._opening: asyncio.Task[None] | None = None
 
     async def put_small(self, device: str, kind: str, payload: bytes) -> None:
-        await self._queue.put(lambda: self._on_small(device, kind, payload))
+        await self._queue.put(_Small(device, kind, payload))
 
     async def put_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
-        await self._queue.put(lambda: self._on_file(topic, parsed, payload))
+        await self._queue.put(_OfFile(topic, parsed, payload))
 
     async def run(self) -> None:
         try:
@@ -132,15 +163,37 @@ class _Lane:
 
     async def _work(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(self._patience()):
-                    work = await self._queue.get()
-            except TimeoutError:
-                await self._on_quiet()
-                continue
-            await work()
+            message = self._at_hand()
+            if message is None:
+                try:
+                    async with asyncio.timeout(self._patience()):
+                        message = await self._queue.get()
+                except TimeoutError:
+                    await self._on_quiet()
+                    continue
+            if isinstance(message, _Small):
+                await self._on_small(message)
+            else:
+                await self._on_file(message)
             if any(item.deadline is not None and item.deadline <= monotonic() for item in self._files.values()):
                 await self._on_quiet()
+
+    def _at_hand(self) -> _Small | _OfFile | None:
+        """The next message, where it is here already."""
+        message, self._ahead = self._ahead, None
+        return message if message is not None or self._queue.empty() else self._queue.get_nowait()
+
+    def _and_next(self, first: _OfFile) -> list[_OfFile]:
+        """With further chunks of the same file that are here already: one hop into a thread serves them all, and one
+        answer tells of them.
+        """
+        found = [first]
+        while len(found) < _CHUNKS_AT_ONCE and (message := self._at_hand()) is not None:
+            if not (isinstance(message, _OfFile) and message.is_chunk and message.key == first.key):
+                self._ahead = message
+                break
+            found.append(message)
+        return found
 
     def _patience(self) -> float:
         deadlines = [item.deadline for item in self._files.values() if item.deadline is not None]
@@ -168,25 +221,29 @@ class _Lane:
         self._shelf.metrics.postponed("database")
         _log.error("%s: the database failed (%s)", what, error.orig)
 
-    async def _on_file(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
+    async def _on_file(self, message: _OfFile) -> None:
         """The beginning and the end of a file take a sync of the disk: the others go on meanwhile, this one's next
         message waits. Files begin one after another, since each beginning counts against what a device may have open.
         """
-        self._shelf.metrics.message("file")
-        await self._note_seen(parsed.device)
-        key = (parsed.device, parsed.file_id)
+        key = message.key
+        await self._note_seen(message.parsed.device)
         await self._ended(key)
-        if not isinstance(parsed.command, (InitCommand, FinCommand)):
-            await self._handle(topic, parsed, payload)
+        messages = self._and_next(message) if message.is_chunk else [message]
+        for _ in messages:
+            self._shelf.metrics.message("file")
+        reception = self._files.get(key)
+        ending = isinstance(message.parsed.command, FinCommand) or (reception is not None and reception.closing)
+        if not ending and not isinstance(message.parsed.command, InitCommand):
+            await self._handle(messages)
             return
-        opening = isinstance(parsed.command, InitCommand)
+        opening = isinstance(message.parsed.command, InitCommand)
         if opening and self._opening is not None:
             await self._opening
         self._ending = {each: task for each, task in self._ending.items() if not task.done()}
         while len(self._ending) >= _LANE_ENDING:
             await self._ended(next(iter(self._ending)))
         assert self._tasks is not None, "`run` is not running"
-        task = self._tasks.create_task(self._handle(topic, parsed, payload))
+        task = self._tasks.create_task(self._handle(messages))
         self._ending[key] = task
         self._opening = task if opening else self._opening
 
@@ -194,15 +251,19 @@ class _Lane:
         if key in self._ending:
             await self._ending.pop(key)
 
-    async def _handle(self, topic: str, parsed: FileTopic, payload: bytes) -> None:
+    async def _handle(self, messages: list[_OfFile]) -> None:
+        """One message, or chunks of one file."""
+        last = messages[-1]
+        device, file_id = last.key
         try:
-            reception = await self._reception(parsed.device, parsed.file_id)
-            answers = await asyncio.to_thread(reception.handle, topic, parsed.command, payload, monotonic())
+            reception = await self._reception(device, file_id)
+            told = [(each.topic, each.parsed.command, each.payload) for each in messages]
+            answers = await asyncio.to_thread(reception.handle, told, monotonic())
         except OperationalError as error:  # full disk, or locked for too long: the device asks again, and may be heard
-            self._database_failed(f"{parsed.file_id} of {parsed.device}", error)
-            self._files.pop((parsed.device, parsed.file_id), None)
+            self._database_failed(f"{file_id} of {device}", error)
+            self._files.pop(last.key, None)
             return
-        await self._answer(parsed.device, answers, nonce_of(parsed.command, payload) or reception.nonce)
+        await self._answer(device, answers, nonce_of(last.parsed.command, last.payload) or reception.nonce)
 
     async def _reception(self, device: str, file_id: str) -> Reception:
         key = (device, file_id)
@@ -237,7 +298,8 @@ class _Lane:
             except OperationalError as error:
                 self._database_failed(f"when {device} was last seen", error)
 
-    async def _on_small(self, device: str, kind: str, payload: bytes) -> None:
+    async def _on_small(self, message: _Small) -> None:
+        device, kind, payload = message.device, message.kind, message.payload
         self._shelf.metrics.message(kind)
         if not payload:
             return  # a retained message was deleted at the broker: it says nothing

@@ -12,9 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,14 +20,9 @@ from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import Wall, monotonic, wall
 from tidegauge.collector import pull_policy
-from tidegauge.collector.blobs import BlobStore
-from tidegauge.collector.config import LimitsConfig, PullConfig, TrustPolicy
 from tidegauge.collector.manifests import BadManifest, admit, is_manifest, is_records
-from tidegauge.collector.metrics import CollectorMetrics
-from tidegauge.collector.partial import Partials
-from tidegauge.collector.store import BundleConflict, Store
-from tidegauge.collector.transfer_rows import Claimant
-from tidegauge.collector.trust import Trust
+from tidegauge.collector.shelf import Shelf
+from tidegauge.collector.store import BundleConflict
 from tidegauge.link import ranges
 from tidegauge.link.commands import Command, FinCommand, InitCommand, fin_topic
 from tidegauge.link.ranges import Ranges
@@ -44,6 +37,7 @@ from tidegauge.link.receiver import (
     Respond,
     Verify,
     WriteChunk,
+    told_once,
 )
 from tidegauge.link.wire import FileResponse, Init, decode
 from tidegauge.spool.records import parse
@@ -65,29 +59,8 @@ QUIET_SECONDS = 10.0
 RECORDS_BYTES = 1 << 20
 #: States of a bundle that still waits.
 _OPEN = ("received", "waiting_blobs")
-ASKS_FOR_ALL = PullConfig()
-#: Called with (device, bundle) when a bundle has become complete.
-Completed = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """Where received files go. `me`: this process, to the others of the same database."""
-
-    store: Store
-    blobs: BlobStore
-    partials: Partials
-    limits: LimitsConfig
-    metrics: CollectorMetrics
-    completed: Completed
-    me: Claimant
-    policy: TrustPolicy = "first_use"
-    pull: PullConfig = ASKS_FOR_ALL
-
-    @cached_property
-    def trust(self) -> Trust:
-        """Whose manifests are taken in."""
-        return Trust(self.store, self.policy)
+#: Topic, what it says, payload.
+Message = tuple[str, Command, bytes]
 
 
 class Reception:
@@ -106,19 +79,25 @@ class Reception:
         return self._receiver.deadline
 
     @property
+    def closing(self) -> bool:
+        """Whether the file's last chunk is all that its check waits for."""
+        return self._receiver.closing
+
+    @property
     def nonce(self) -> str:
-        """What the board's last question said, as far as this process or the database knows."""
+        """Of the board's last question, as far as this process or the database knows."""
         return self._receiver.nonce
 
-    def handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
-        """One message of the device; returns the answers to publish."""
+    def handle(self, messages: Sequence[Message], now: float) -> list[FileResponse]:
+        """One message of the device, or several chunks in order, of which one answer may tell; returns the answers."""
         with self._lock:
             if self._shelf.partials.shared:
                 due = self._receiver.deadline
                 self._receiver = self._restored(now)
                 if due is not None and self._receiver.deadline is not None:  # a "fin" said again puts nothing off
                     self._receiver.deadline = min(due, self._receiver.deadline)
-            return self._handle(topic, command, payload, now)
+            answers = [answer for message in messages for answer in self._handle(*message, now)]
+            return told_once(answers) if len(messages) > 1 else answers
 
     def _handle(self, topic: str, command: Command, payload: bytes, now: float) -> list[FileResponse]:
         if isinstance(command, InitCommand) and self._receiver.init is None:
@@ -182,8 +161,7 @@ class Reception:
 
     def _new_receiver(self, init: Init | None, coverage: Ranges = (), known: bool = False) -> Receiver:
         shelf = self._shelf
-        limits = ReceiverLimits(max_size=shelf.limits.blob_bytes)
-        stored = known or shelf.store.has_blob(self.file_id)
+        limits, stored = ReceiverLimits(max_size=shelf.limits.blob_bytes), known or shelf.store.has_blob(self.file_id)
         return Receiver(self.file_id, limits, init=init, coverage=coverage, stored=stored)
 
     def _before_init(self, topic: str, payload: bytes) -> FileResponse | None:
@@ -192,9 +170,10 @@ class Reception:
             init: Init = decode(Init, payload)
         except msgspec.DecodeError:
             return None  # the state machine has the answer
-        if is_manifest(init) and init.size > self._shelf.limits.manifest_bytes:
-            return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
-        if is_records(init) and init.size > RECORDS_BYTES:
+        most = (
+            self._shelf.limits.manifest_bytes if is_manifest(init) else RECORDS_BYTES if is_records(init) else init.size
+        )
+        if init.size > most:
             return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
         if self._receiver.stored:
             return None
@@ -312,9 +291,9 @@ class Reception:
             self._take_records(path)
             shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
             return []
-        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
-        content = path.read_bytes() if manifest else b""
-        if manifest:
+        content = b""
+        if manifest := self._receiver.init is not None and is_manifest(self._receiver.init):
+            content = path.read_bytes()
             shelf.trust.check(content, admit(content, shelf.limits.manifest_bytes, self.device))
         shelf.store.reprieve(self.file_id)
         shelf.blobs.put(self.file_id, path, settled=True)

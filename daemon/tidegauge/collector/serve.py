@@ -33,11 +33,11 @@ from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.presence import Presence
 from tidegauge.collector.protocol import Protocol
-from tidegauge.collector.reception import Shelf
 from tidegauge.collector.registered import Registered
 from tidegauge.collector.relay import Relay
 from tidegauge.collector.roles import is_loopback
 from tidegauge.collector.runs import Runs, RunTools
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
 from tidegauge.collector.storage import Storage, open_storage

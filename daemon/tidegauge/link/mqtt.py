@@ -20,7 +20,7 @@ from paho.mqtt.client import MQTT_ERR_SUCCESS
 from paho.mqtt.client import Client as Paho
 
 from tidegauge.clocks import monotonic
-from tidegauge.link import tls_slots
+from tidegauge.link import socket_io, tls_slots
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.dial import check_dates, dial, password, tls_context
 from tidegauge.link.errors import (
@@ -104,6 +104,7 @@ class Connection:
         self.answered = monotonic()
         self._client, self._config = client, config
         self._paho: Paho = client._client
+        socket_io.install(self._paho, asyncio.get_running_loop(), self._socket_failed)
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._lost = self._hung_up = False
         self._reason = 0
@@ -111,6 +112,10 @@ class Connection:
         for name, first in (("on_connect", self._on_connect), ("on_disconnect", self._on_disconnect)):
             setattr(self._paho, name, _both(first, getattr(self._paho, name)))
         setattr(self._paho, "_handle_pingresp", _both(self._on_answer, self._paho._handle_pingresp))  # noqa: B010
+
+    def _socket_failed(self, error: Exception) -> None:
+        if not self._client._disconnected.done():
+            self._client._disconnected.set_exception(error)
 
     def _on_answer(self, *_: Any) -> None:
         self.answered = monotonic()

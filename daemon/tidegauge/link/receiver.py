@@ -101,6 +101,24 @@ class Respond:
 Action = WriteChunk | Verify | Confirm | Discard | Respond
 
 
+def told_once(answers: list[FileResponse]) -> list[FileResponse]:
+    """Without the answers to chunks of which a later one to a chunk says all, and more."""
+    kept: list[FileResponse] = []
+    for answer in answers:
+        if kept and _only_acks(kept[-1]) and _only_acks(answer) and _covers(answer, kept[-1]):
+            kept.pop()
+        kept.append(answer)
+    return kept
+
+
+def _only_acks(answer: FileResponse) -> bool:
+    return bool(answer.acked) and answer == FileResponse(answer.topic, SUCCESS, acked=answer.acked)
+
+
+def _covers(later: FileResponse, earlier: FileResponse) -> bool:
+    return all(ranges.covers(later.acked, start, stop) for start, stop in earlier.acked)
+
+
 class Receiver:
     """One file of one device.
 
@@ -127,6 +145,11 @@ class Receiver:
         self.nonce = init.nonce if init else ""
         self.deadline: float | None = None
         self._fin: str | None = None
+
+    @property
+    def closing(self) -> bool:
+        """Whether `fin` was said and waits for bytes that are lacking."""
+        return self._fin is not None and not self.verifying
 
     @property
     def complete(self) -> bool:

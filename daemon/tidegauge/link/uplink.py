@@ -32,6 +32,7 @@ from tidegauge.link.reconnect import Reconnect
 from tidegauge.link.record_lane import RecordLane
 from tidegauge.link.sender import Action, Done, Outgoing, Publish, Refused, SendChunk, Sender, SenderLimits, Wait
 from tidegauge.link.shelf import file_path, outgoing, read_paid
+from tidegauge.link.turns import Turn, Turns
 from tidegauge.link.wire import AlarmChange, Result, Status, encode, topic
 from tidegauge.log_kinds import BUNDLE_REFUSED, BUNDLE_SET_ASIDE, BUNDLE_STORED, LINK_UP
 from tidegauge.restartable import Restartable
@@ -94,7 +95,7 @@ class Uplink:
         self._look = True
         self._until = self._status_at = self._holds_at = self._paced_until = 0.0
         self._wake = asyncio.Event()
-        self._packets = 0
+        self._packets, self._turns = 0, Turns()
         self._restartable = Restartable()
 
     def set_status(self, status: Status) -> None:
@@ -178,7 +179,7 @@ class Uplink:
                 self._sender.disconnected()
                 self._records.disconnected()
                 self._actions.clear()
-                self._packets = 0
+                self._packets, self._turns = 0, Turns()
 
     async def _serve(self, connection: Connection) -> None:
         await connection.subscribe(response_topic(self._device))
@@ -207,8 +208,7 @@ class Uplink:
 
     async def _step(self, connection: Connection, group: asyncio.TaskGroup) -> bool:
         """Do the most urgent thing; False where there is none."""
-        now = monotonic()
-        outbox = self._outbox
+        now, outbox = monotonic(), self._outbox
         if now >= self._holds_at:
             self._holds_at = now + HOLDS_PERIOD
             self._take(self._sender.hold(*self._governor.holds(), now))
@@ -224,13 +224,12 @@ class Uplink:
             await self._records.step(lambda at, payload: self._deliver(connection, at, payload))
         elif self._actions and self._packets < PACKETS_IN_FLIGHT and self._may_go(now):
             self._packets += 1
-            group.create_task(self._transmit(connection, self._actions.popleft()))
+            group.create_task(self._transmit(connection, self._actions.popleft(), self._turns.take()))
             await asyncio.sleep(0)  # it reaches the socket before the next one is looked for
         elif self._finished:
             await asyncio.to_thread(self._spool.remove, self._finished[0])
             self._finished.popleft()
         elif self._look:
-            self._look = False
             await self._look_into_spool()
         elif self._until and now >= self._until:
             self._until = 0.0
@@ -269,22 +268,23 @@ class Uplink:
             self._records.response(response, monotonic())
             self._take(self._sender.response(response, monotonic()))
 
-    async def _transmit(self, connection: Connection, action: Publish | SendChunk) -> None:
+    async def _transmit(self, connection: Connection, action: Publish | SendChunk, turn: Turn) -> None:
         try:
             if isinstance(action, Publish):
+                await turn.come()  # no `fin` before its chunks
                 await self._deliver(connection, action.topic, action.payload)
             else:
-                await self._transmit_chunk(connection, action)
+                await self._transmit_chunk(connection, action, turn)
         finally:
+            turn.over()
             self._packets = max(0, self._packets - 1)
             self._wake.set()
         self._take(self._sender.sent(monotonic()))
 
-    async def _transmit_chunk(self, connection: Connection, action: SendChunk) -> None:
-        if action.key not in self._queued:
+    async def _transmit_chunk(self, connection: Connection, action: SendChunk, turn: Turn) -> None:
+        if (queued := self._queued.get(action.key)) is None:
             return  # given up meanwhile
-        entry, item = self._queued[action.key]
-        path = file_path(entry.path, item, action.file_id)
+        path, item = file_path(queued[0].path, queued[1], action.file_id), queued[1]
         spend = self._governor.spend if action.file_id != item.head.file_id else None
         try:
             read = await asyncio.to_thread(read_paid, path, action.offset, action.length, spend)
@@ -296,6 +296,7 @@ class Uplink:
             return
         data, sha256 = read
         self._governor.sent(len(data))
+        await turn.come()
         began = monotonic()
         if await self._deliver(connection, chunk_topic(self._device, action.file_id, action.offset, sha256), data):
             self.state.bytes_sent += len(data)
@@ -339,8 +340,7 @@ class Uplink:
         await self._deliver(connection, topic(self._device, "status"), encode(self._status("online")), retain=True)
 
     def _status(self, state: str) -> Status:
-        fresh = self.fresh_status
-        known = fresh() if fresh is not None else self._outbox.status or Status(state="online", session=0)
+        known = self.fresh_status() if self.fresh_status else self._outbox.status or Status(state="online", session=0)
         return msgspec.structs.replace(known, state=state, session=self._session)
 
     async def _farewell(self, connection: Connection) -> None:
@@ -378,7 +378,7 @@ class Uplink:
 
     async def _look_into_spool(self) -> None:
         """Queue the bundles that tell most and may be sent, and drop from the queue what the spool has given up."""
-        now = monotonic()
+        self._look, now = False, monotonic()
         pending = {entry.id: entry for entry in await asyncio.to_thread(self._spool.by_priority)}
         for key in self._sender.keys - pending.keys():
             self._forget(key)

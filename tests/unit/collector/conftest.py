@@ -20,7 +20,7 @@ from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.config import LimitsConfig
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.partial import BucketPartials, FolderPartials, Partials
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import Store
 from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.pipeline.messages import TensorErrors

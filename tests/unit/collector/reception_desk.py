@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from random import Random
 
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.link.commands import chunk_topic, init_topic, parse
 from tidegauge.link.sender import Done, Outgoing, Refused, Sender
 from tidegauge.link.transfer import FileRef, Publish, SendChunk, SenderLimits
@@ -23,7 +24,7 @@ class Desk:
     def handle(self, topic: str, payload: bytes) -> list[FileResponse]:
         found = parse(topic)
         reception = Reception(found.device, found.file_id, self.shelf)
-        answers = reception.handle(topic, found.command, payload, 0.0)
+        answers = reception.handle([(topic, found.command, payload)], 0.0)
         reception.record()
         self.received += len(payload)
         return answers

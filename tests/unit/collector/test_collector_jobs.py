@@ -20,7 +20,7 @@ from tidegauge.collector.config import ComparisonConfig
 from tidegauge.collector.database import postgresql_url
 from tidegauge.collector.jobs import Jobs, executor_id
 from tidegauge.collector.library import CompileLibrary
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.tables import Bundle
 from tidegauge.compare.types import Advice, Comparison, Coverage, Culprit, Subject, to_json
 

@@ -14,7 +14,8 @@ import pytest
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.config import LimitsConfig
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
 from tidegauge.link.sender import Done, Refused
 from tidegauge.link.wire import FileResponse, Init, encode
@@ -170,14 +171,14 @@ def test_fin_said_again_and_again_does_not_put_off_the_word_incomplete(shelf: Sh
     name = hashlib.sha256(data).hexdigest()
     init, fin = init_topic(DEVICE, name), fin_topic(DEVICE, name, len(data))
     reception = Reception(DEVICE, name, shelf)
-    reception.handle(init, parse(init).command, encode(Init("x", len(data), name, {"kind": "blob"})), 100.0)
+    reception.handle([(init, parse(init).command, encode(Init("x", len(data), name, {"kind": "blob"})))], 100.0)
     for offset in (0, 8192):
         piece = data[offset : offset + 4096]
         chunk = chunk_topic(DEVICE, name, offset, hashlib.sha256(piece).hexdigest())
-        reception.handle(chunk, parse(chunk).command, piece, 100.0)
+        reception.handle([(chunk, parse(chunk).command, piece)], 100.0)
     now, answers = 100.0, list[FileResponse]()
     while not answers and now < 110.0:
-        answers = reception.handle(fin, parse(fin).command, b"", now)
+        answers = reception.handle([(fin, parse(fin).command, b"")], now)
         now += 0.5
         if reception.deadline is not None and reception.deadline <= now:
             answers += reception.tick(now)
@@ -207,7 +208,7 @@ def test_two_devices_with_the_same_file_at_once_keep_apart(shelf: Shelf) -> None
     honest, liar = Reception(DEVICE, name, shelf), Reception("cam-2", name, shelf)
 
     def say(to: Reception, topic: str, payload: bytes = b"") -> list[FileResponse]:
-        return to.handle(topic, parse(topic).command, payload, 0.0)
+        return to.handle([(topic, parse(topic).command, payload)], 0.0)
 
     for each in (honest, liar):
         say(each, init_topic(each.device, name), encode(Init("x", len(data), name, {"kind": "blob"})))

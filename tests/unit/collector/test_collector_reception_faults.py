@@ -11,7 +11,8 @@ import pytest
 
 from tidegauge.clocks import wall
 from tidegauge.collector import bundle_rows
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic
 from tidegauge.link.sender import Done

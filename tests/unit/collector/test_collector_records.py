@@ -10,7 +10,8 @@ import pytest
 from tidegauge.clocks import Stamp, Wall
 from tidegauge.collector import retention
 from tidegauge.collector.config import RetentionConfig
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.link.commands import chunk_topic, parse
 from tidegauge.link.record_lane import RECORDS
 from tidegauge.link.sender import Done, Outgoing, Refused, Sender
@@ -56,7 +57,7 @@ def send(shelf: Shelf, data: bytes, forget: bool = False) -> list[Done | Refused
                 reception.record()
                 reception = Reception(DEVICE, sha256, shelf)
             todo += sender.sent(0.0)
-            for answer in reception.handle(topic, parse(topic).command, payload, 0.0):
+            for answer in reception.handle([(topic, parse(topic).command, payload)], 0.0):
                 todo += sender.response(answer, 0.0)
     return ends
 
@@ -84,7 +85,7 @@ def test_a_segment_that_comes_again_is_free(shelf: Shelf) -> None:
     sender.add(Outgoing("s", FileRef(sha256, len(data), "x.log", {"kind": RECORDS})), 0.0)
     (init, _) = sender.connected(None, 0.0)
     assert isinstance(init, Publish)
-    (answer,) = again.handle(init.topic, parse(init.topic).command, init.payload, 0.0)
+    (answer,) = again.handle([(init.topic, parse(init.topic).command, init.payload)], 0.0)
     assert answer.stored
     assert len(shelf.store.history(DEVICE)) == 1
 

@@ -20,7 +20,7 @@ from tidegauge.collector import views, web
 from tidegauge.collector.access import Access
 from tidegauge.collector.blobs import hash_of
 from tidegauge.collector.config import AccessConfig, ScrapeConfig
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.store import StoredReport
 from tidegauge.link.wire import Status

@@ -21,7 +21,7 @@ from tidegauge.collector.access import Access
 from tidegauge.collector.config import AccessConfig, ScrapeConfig
 from tidegauge.collector.fleet_rows import BundleFilter, DeviceFilter
 from tidegauge.collector.history_points import merge_sums, merged
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.side_by_side import read_side, side_by_side
 from tidegauge.collector.site import Site
 from tidegauge.collector.store import Store, StoredReport

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tidegauge.collector.ingest import Ingest
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.link.answers import judge
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic
 from tidegauge.link.wire import AlarmChange, FileResponse, Init, encode, topic

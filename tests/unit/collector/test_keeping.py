@@ -21,8 +21,8 @@ from tidegauge.collector import retention, verify
 from tidegauge.collector.bundle_rows import StoredReport
 from tidegauge.collector.config import RetentionConfig
 from tidegauge.collector.kept import Kept
-from tidegauge.collector.reception import Shelf
 from tidegauge.collector.request_rows import Run
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.tables import Bundle
 
 DAY = 86400.0

@@ -25,7 +25,7 @@ from tidegauge.collector.config import AccessConfig, ScrapeConfig
 from tidegauge.collector.fleet_rows import Alarm
 from tidegauge.collector.history_points import merged
 from tidegauge.collector.pages.live import Feeds
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.tables import Device
 from tidegauge.collector.views_timeline import timeline

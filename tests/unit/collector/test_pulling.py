@@ -18,8 +18,9 @@ from tidegauge.collector import pull_policy
 from tidegauge.collector.config import PullConfig, PullRule
 from tidegauge.collector.library import CompileLibrary
 from tidegauge.collector.metrics import FINDING_DAYS
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
 from tidegauge.collector.registered import Registered, unpack
+from tidegauge.collector.shelf import Shelf
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse
 from tidegauge.link.wire import FileResponse, Init, encode
@@ -77,7 +78,7 @@ def test_first_rule_that_matches_decides(bundle_maker: Callable[..., Any]) -> No
 def ask(shelf: Shelf, device: str, file_id: str, topic: str, payload: bytes) -> FileResponse:
     parsed = parse(topic)
     reception = Reception(device, file_id, shelf)
-    answers = reception.handle(topic, parsed.command, payload, 0.0)
+    answers = reception.handle([(topic, parsed.command, payload)], 0.0)
     reception.record()
     return answers[-1]
 

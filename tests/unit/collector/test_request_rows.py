@@ -12,9 +12,9 @@ from tidegauge.clocks import Wall
 from tidegauge.collector.access_rows import Deed
 from tidegauge.collector.blobs import BlobStore
 from tidegauge.collector.bundle_rows import StoredReport
-from tidegauge.collector.reception import Shelf
 from tidegauge.collector.relay import as_of
 from tidegauge.collector.request_rows import Run, SentCommand, Upload
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import Store
 from tidegauge.errors import TidegaugeError
 

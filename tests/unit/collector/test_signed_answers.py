@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tidegauge import signing
 from tidegauge.cli.collector_keys import keys
 from tidegauge.collector.ingest import Ingest
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.trust import ANSWER_KEY, answer_key
 from tidegauge.link.answers import judge
 from tidegauge.link.commands import chunk_topic, fin_topic, init_topic, parse, response_topic

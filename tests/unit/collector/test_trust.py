@@ -17,7 +17,8 @@ from tidegauge.bundles.signature import sign
 from tidegauge.clocks import Wall, wall
 from tidegauge.collector.ingest import Ingest
 from tidegauge.collector.key_rows import MAX_WAITING, DeviceKey, Waiting
-from tidegauge.collector.reception import Reception, Shelf
+from tidegauge.collector.reception import Reception
+from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import Store
 from tidegauge.collector.trust import OtherKey, Unsigned, judge
 from tidegauge.link.command_wire import CommandAnswer, Order, Signed, digest, sign_answer, sign_order
@@ -50,7 +51,7 @@ def send(shelf: Shelf, content: bytes, device: str = DEVICE) -> FileResponse:
     ):
         found = parse(at)
         reception = Reception(device, file, shelf)
-        answers += reception.handle(at, found.command, payload, 0.0)
+        answers += reception.handle([(at, found.command, payload)], 0.0)
         reception.record()
     return answers[-1]
 
@@ -147,17 +148,20 @@ class Wire:
 
         async def work() -> None:
             ingest = Ingest(self._shelf, self._publish)
+            lane, done = ingest._lane(DEVICE), asyncio.Semaphore(0)
+            deal_with = lane._on_small
+
+            async def counted(message: Any) -> None:
+                await deal_with(message)
+                done.release()
+
+            lane._on_small = counted  # type: ignore[method-assign]
             task = asyncio.create_task(ingest.run())
             for at, payload in messages:
                 await ingest.put(topic(DEVICE, at), payload)
-            done = asyncio.Event()
-
-            async def last() -> None:
-                done.set()
-
-            await ingest._lane(DEVICE)._queue.put(last)
             async with asyncio.timeout(60):
-                await done.wait()
+                for _ in messages:
+                    await done.acquire()
             task.cancel()
             await asyncio.wait([task])
 

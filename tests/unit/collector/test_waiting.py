@@ -14,7 +14,7 @@ from tidegauge.bundles.reader import missing_blobs, read_manifest
 from tidegauge.clocks import Wall
 from tidegauge.collector.assemble import assemble, without
 from tidegauge.collector.housekeeping import forget_transfers, give_up_waiting, settle_waiting
-from tidegauge.collector.reception import Shelf
+from tidegauge.collector.shelf import Shelf
 
 DAY = 86400.0
 

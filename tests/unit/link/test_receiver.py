@@ -8,8 +8,10 @@ import pytest
 
 from tidegauge.link import commands
 from tidegauge.link.receiver import (
+    FAILURE,
     MAX_RANGES_TOLD,
     MAX_WANTED_TOLD,
+    SUCCESS,
     Action,
     Confirm,
     Discard,
@@ -19,6 +21,7 @@ from tidegauge.link.receiver import (
     Respond,
     Verify,
     WriteChunk,
+    told_once,
 )
 from tidegauge.link.wire import FileResponse, Init, encode
 
@@ -219,3 +222,27 @@ def test_abort_forgets() -> None:
 def test_postponed_is_never_zero(seconds: float) -> None:
     (answer,) = answers(Receiver(ID).postponed("t", seconds))
     assert answer.retry_after_ms >= 1
+
+
+def acked(*told: tuple[int, int], at: int = 0) -> FileResponse:
+    return FileResponse(f"chunk/{at}", SUCCESS, acked=told)
+
+
+def test_of_chunks_that_came_together_one_answer_tells() -> None:
+    assert told_once([acked((0, 10)), acked((0, 20), at=10), acked((0, 30), at=20)]) == [acked((0, 30), at=20)]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [acked((0, 10)), acked((10, 20), at=10)],
+        [acked((0, 10), (20, 30)), acked((0, 20), at=10)],
+        [acked((0, 10)), FileResponse("fin", SUCCESS, stored=True)],
+        [FileResponse("chunk/0", FAILURE, "chunk_hash"), acked((0, 10))],
+        [FileResponse("chunk/0", SUCCESS, retry_after_ms=5), acked((0, 10))],
+        [acked((0, 10)), FileResponse("chunk/10", SUCCESS, retry_after_ms=5)],
+        [acked((0, 10)), FileResponse("fin", FAILURE, "incomplete", missing=((10, 20),))],
+    ],
+)
+def test_an_answer_that_says_something_of_its_own_is_told(answers: list[FileResponse]) -> None:
+    assert told_once(answers) == answers
