@@ -17,6 +17,11 @@ T = TypeVar("T")
 
 UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 MISSING_KEY = re.compile(r"missing required field `(?P<key>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+BAD_CHOICE = re.compile(r"Invalid enum value '(?P<value>.*)'", re.DOTALL)
+TYPE_NAME = re.compile(r"`(\w+)`")
+#: msgspec's words for types, as TOML calls them.
+TOML_NAMES = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
+TOML_NAMES |= {"object": "a table", "array": "an array", "null": "nothing"}
 BAD_VALUE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
@@ -38,6 +43,11 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigurationError(f"{path} is a folder", "give the path of the file in it") from error
     except PermissionError as error:
         raise ConfigurationError(f"{path} can't be read", "check its owner and mode") from error
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        raise ConfigurationError(
+            f"{path} can't be read ({said})", "check the path, and the disk that it is on"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text", "save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
@@ -58,7 +68,29 @@ def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:
     assert found is not None  # the pattern matches any text
     key = ".".join(_dotted(found["path"]))
     subject = f"key `{key}` has a wrong value" if key else "the file has a wrong value"
-    return ConfigurationError(f"{path}: {subject}", found["what"])
+    return ConfigurationError(f"{path}: {subject}", _what(kind, _dotted(found["path"]), found["what"]))
+
+
+def _what(kind: Any, where: list[str], what: str) -> str:
+    """What is wrong with a value, in TOML's words; of a choice, what can be chosen."""
+    if said := BAD_CHOICE.fullmatch(what):
+        known = _choices(kind, where)
+        if near := difflib.get_close_matches(said["value"], known, n=1):
+            return f"{said['value']!r} is not known, did you mean {near[0]!r}?"
+        if known:
+            return f"{said['value']!r} is not known, give one of {', '.join(known)}"
+    return TYPE_NAME.sub(lambda name: TOML_NAMES.get(name[1], name[1]), what)
+
+
+def _choices(kind: Any, where: list[str]) -> list[str]:
+    """Values that the field at `where` can take, where it is a choice of words; else none."""
+    for part in where:
+        is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        field = next((f for f in msgspec.structs.fields(kind) if f.encode_name == part), None) if is_struct else None
+        if field is None:
+            return []
+        kind = field.type
+    return [value for value in msgspec.json.schema(kind).get("enum", []) if isinstance(value, str)]
 
 
 def _nearest(kind: Any, where: list[str], key: str) -> str:

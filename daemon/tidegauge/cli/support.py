@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import unquote
 from urllib.request import urlopen
 
 import click
@@ -34,7 +36,7 @@ def command(config: Path, output: Path | None, as_json: bool) -> None:
 
     The agent may run or not. No picture, tensor or trace is taken.
     """
-    secrets, sources = _sources(config)
+    secrets, sources, fault = _sources(config)
     target = output or Path(f"tidegauge-support-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     try:
         contents = collect.write(target, collect.gather(sources), secrets)
@@ -52,11 +54,16 @@ def command(config: Path, output: Path | None, as_json: bool) -> None:
         table.add_row(name, f"not there: {reason}", style="yellow")
     console = Console(soft_wrap=True)
     console.print(table)
+    if fault:
+        console.print(f"Not in it: status, state and logs, because {fault}", style="yellow", markup=False)
     console.print(f"{contents.removed} secrets removed. Look into {contents.path} before you send it.")
 
 
-def _sources(path: Path) -> tuple[tuple[str, ...], dict[str, Callable[[], str]]]:
-    """Secrets known word for word, and the parts by name. A configuration that can't be read is itself of interest."""
+def _sources(path: Path) -> tuple[tuple[str, ...], dict[str, Callable[[], str]], str]:
+    """Secrets known word for word, the parts by name, and why the configuration can't be read, empty where it can.
+
+    A configuration that can't be read is itself of interest.
+    """
     sources: dict[str, Callable[[], str]] = {
         "system.txt": collect.system,
         "packages.txt": collect.packages,
@@ -72,7 +79,7 @@ def _sources(path: Path) -> tuple[tuple[str, ...], dict[str, Callable[[], str]]]
     except TidegaugeError as error:
         sentence = str(error)
         sources["configuration-error.txt"] = lambda: sentence
-        return (), sources
+        return (), sources, sentence
     folder = path.resolve().parent
     state = folder / config.state
     sources["profile.toml"] = partial((folder / config.profile).read_text, errors="replace")
@@ -82,16 +89,27 @@ def _sources(path: Path) -> tuple[tuple[str, ...], dict[str, Callable[[], str]]]
     sources["state.json"] = partial((state / "state.json").read_text, errors="replace")
     for log in sorted((state / "logs").glob("*.log")):
         sources[f"logs/{log.name}"] = partial(collect.tail, log)
-    return _secrets(folder, config), sources
+    return _secrets(folder, config), sources, ""
 
 
 def _secrets(folder: Path, config: AgentConfig) -> tuple[str, ...]:
+    found = _camera_secrets(config.camera.source)
     if not config.link.password_file:
-        return ()
+        return found
     try:
-        return ((folder / config.link.password_file).read_text(errors="replace").partition("\n")[0].strip(),)
+        return (*found, (folder / config.link.password_file).read_text(errors="replace").partition("\n")[0].strip())
     except OSError:
-        return ()  # what can't be read can't have got into a text either
+        return found  # what can't be read can't have got into a text either
+
+
+def _camera_secrets(source: str) -> tuple[str, ...]:
+    """The password of a camera's URL, written and meant: one with an @ or a / in it has no clear end in a text."""
+    scheme, separator, rest = source.partition("://")
+    who, at, _ = rest.rpartition("@")
+    if not (separator and at and scheme.isalnum()):
+        return ()
+    password = who.partition(":")[2]
+    return tuple({password, unquote(password)})
 
 
 def _status(state: Path) -> str:
@@ -103,6 +121,14 @@ def _status(state: Path) -> str:
 
 
 def _metrics(state: Path) -> str:
-    ready = msgspec.json.decode((state / "agent.json").read_bytes())
-    with urlopen(ready["metrics"], timeout=PAGE_SECONDS) as page:
-        return str(page.read().decode(errors="replace"))
+    file = state / "agent.json"
+    ready = msgspec.json.decode(file.read_bytes())
+    try:
+        address = ready["metrics"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{file} names no metrics page") from error
+    try:
+        with urlopen(address, timeout=PAGE_SECONDS) as page:
+            return str(page.read().decode(errors="replace"))
+    except HTTPException as error:
+        raise ValueError(f"{address} gave no whole answer: {type(error).__name__}") from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import platform
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -99,24 +102,39 @@ def gather(sources: dict[str, Callable[[], str]]) -> Iterator[Part | tuple[str, 
 
 
 def write(target: Path, parts: Iterator[Part | tuple[str, str]], secrets: tuple[str, ...]) -> Contents:
-    """Write the file (gzipped tar, mode 0600). Raises OSError where it can't be."""
+    """Write the file (gzipped tar, mode 0600), whole or not at all.
+
+    Raises OSError where it can't be, FileExistsError among them: nothing that is there is ever replaced.
+    """
+    beside = target.with_name(target.name + ".part")
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    with beside.open("xb") as file:
+        try:
+            beside.chmod(0o600)
+            contents = _pack(file, target, parts, secrets)
+            file.flush()
+            beside.rename(target)
+        except BaseException:
+            beside.unlink()  # half a file would be in the way of the next try
+            raise
+    return contents
+
+
+def _pack(file: IO[bytes], target: Path, parts: Iterator[Part | tuple[str, str]], secrets: tuple[str, ...]) -> Contents:
     files: dict[str, int] = {}
     missing: dict[str, str] = {}
     removed = 0
-    beside = target.with_name(target.name + ".part")
-    with beside.open("xb") as file:
-        beside.chmod(0o600)
-        with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for part in parts:
-                if isinstance(part, tuple):
-                    missing[part[0]], count = redact(part[1], secrets)
-                    removed += count
-                    continue
-                text, count = redact(part.text, secrets)
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for part in parts:
+            if isinstance(part, tuple):
+                missing[part[0]], count = redact(part[1], secrets)
                 removed += count
-                files[part.name] = _add(archive, part.name, text)
-            _add(archive, "CONTENTS.txt", _contents(files, removed, missing))
-    beside.rename(target)
+                continue
+            text, count = redact(part.text, secrets)
+            removed += count
+            files[part.name] = _add(archive, part.name, text)
+        _add(archive, "CONTENTS.txt", _contents(files, removed, missing))
     return Contents(str(target), files, removed, missing)
 
 

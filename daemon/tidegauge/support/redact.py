@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable
 
 MARK = "[removed]"
-_WORDS = r"pass(?:word|wd|phrase)?|secret|token|api_?key|credential|private_?key"
+_WORDS = r"pass(?:word|wd|phrase)?|secret|token|api_?key|credential|private_?key|user-pw"
 
 # Lengths are bounded and beginnings anchored: a log may be one line of a quarter of a megabyte.
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?(?:-----END \1-----|\Z)", re.DOTALL)
-_URL = re.compile(r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,15}://)(?P<who>[^\s/@'\"]{1,512})@", re.IGNORECASE)
+_URL = re.compile(r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,15}://)(?P<who>[^\s/'\"]{1,512})@", re.IGNORECASE)
 _BEARER = re.compile(r"(?P<word>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 #: `password = "x"`, `"token": "x"`, `--password x`; not `password_file = "…"`, which is a path.
 _PAIR = re.compile(

@@ -20,6 +20,8 @@ SECRET = "hunter2-correct"
         f"api_key: {SECRET}",
         f"rtsp://admin:{SECRET}@192.0.2.4:554/cam",
         f"mqtts://{SECRET}@broker/",
+        f"rtsp://admin:p@{SECRET}@192.0.2.4/cam",
+        f"rtspsrc location=rtsp://192.0.2.4/cam user-id=admin user-pw={SECRET} ! rtph264depay",
         f"Authorization: Bearer {SECRET}",
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
         f"-----BEGIN EC PRIVATE KEY-----\n{SECRET} torn",

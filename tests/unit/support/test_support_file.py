@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -79,7 +83,48 @@ def test_broken_configuration_is_part_of_the_answer(board: Path) -> None:
     assert texts["agent.toml"] == "device = 3\n"
 
 
-def test_an_older_file_is_not_written_over(board: Path) -> None:
-    (board / "out.tar.gz.part").write_text("mine")
+def test_a_reader_is_told_what_a_broken_configuration_costs(board: Path) -> None:
+    missing = board / "agnet.toml"
+    done = CliRunner().invoke(command, ["--config", str(missing), "-o", str(board / "out.tar.gz")])
+    assert done.exit_code == 0
+    assert f"Not in it: status, state and logs, because {missing} does not exist" in done.output
+
+
+def test_a_camera_s_password_is_known_word_for_word(board: Path) -> None:
+    """One with a slash ends no one knows where; in a log it may stand alone."""
+    text = (board / "agent.toml").read_text()
+    (board / "agent.toml").write_text(text.replace(f":{CANARY}@", f":{CANARY}/%40x@"))
+    (board / "state" / "logs" / "camera.log").write_text(f"401 for {CANARY}/%40x, that is {CANARY}/@x\n")
+    (board / "state" / "logs" / "pipeline.log").write_text("the end\n")
+    (board / "password").write_text("another\n")
+    _, texts = run(board)
+    for name, text in texts.items():
+        assert CANARY not in text, name
+
+
+@pytest.mark.parametrize("told", ["[]", "{}", "torn", '{"metrics": "http://127.0.0.1:1/"}'])
+def test_a_damaged_note_of_the_agent_costs_one_part(board: Path, told: str) -> None:
+    (board / "state" / "agent.json").write_text(told)
+    contents, texts = run(board)
+    assert contents.missing["metrics.txt"]
+    assert "the end" in texts["logs/pipeline.log"]
+
+
+@pytest.mark.parametrize("name", ["out.tar.gz", "out.tar.gz.part"])
+def test_an_older_file_is_not_written_over(board: Path, name: str) -> None:
+    (board / name).write_text("mine")
     done = CliRunner().invoke(command, ["--config", str(board / "agent.toml"), "-o", str(board / "out.tar.gz")])
-    assert "is there already" in str(done.exception)
+    assert f"{board / name} is there already" in str(done.exception)
+    assert (board / name).read_text() == "mine"
+    assert not list(board.glob("*.part")) or name.endswith(".part")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_in_the_way(board: Path) -> None:
+    """The limit of a file's size stands for the disk: the write fails in its middle, by the kernel."""
+    target = board / "out.tar.gz"
+    asked = [sys.executable, "-m", "tidegauge", "support", "--config", str(board / "agent.toml"), "-o", str(target)]
+    small = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False, preexec_fn=small)
+    assert done.returncode == 2
+    assert done.stderr == f"tidegauge: {target} can't be written (File too large): name another file by -o\n"
+    assert not list(board.glob("out.tar.gz*"))
