@@ -38,6 +38,8 @@ SLOW = 125_000.0
 ANSWER_GOAL, ALARM_GOAL = 2.0, 1.0
 #: Seconds without a byte after which a stopped transfer is one.
 STALLED = 8.0
+#: What a packet takes beside its payload, bytes: topic and header, to the end of a page.
+PACKET_PAGE = 4096
 LAYERS, SUSPICIOUS, SHAPE = 120, 60, (16, 60, 80)
 
 
@@ -63,10 +65,12 @@ def resident(pid: int) -> int:
 async def stopped_collector(settings: Settings, broker: int, collector: int) -> list[Figure]:
     """The board goes on while the collector's process stands still. `broker`, `collector`: process ids."""
     spool = new_spool(settings)
-    make(spool, "bundle-stopped", settings, sources(settings))
     uplink = Uplink(settings.link(), DEVICE, spool, 1)
-    idle, peak = resident(broker), 0
     async with running(uplink):
+        await until(lambda: uplink.state.connected)
+        idle, peak = resident(broker), 0
+        make(spool, "bundle-stopped", settings, sources(settings))
+        uplink.wake()
         await until(lambda: uplink.state.bytes_sent > settings.bytes // 8)
         os.kill(collector, signal.SIGSTOP)
         try:
@@ -82,10 +86,12 @@ async def stopped_collector(settings: Settings, broker: int, collector: int) -> 
             os.kill(collector, signal.SIGCONT)
         await until(lambda: not spool.pending())
     window = settings.window * settings.chunk
+    packets = settings.window * (settings.chunk + PACKET_PAGE)
     group = "a collector that stops reading"
     grown = max(0, peak - idle)
+    note = "limit: the credit window, in whole packets"
     return [
-        Figure(group, "growth of the broker's memory", grown / MB, "MB", window / MB, "<=", "limit: the credit window"),
+        Figure(group, "growth of the broker's memory", grown / MB, "MB", packets / MB, "<=", note),
         Figure(group, "sent after it stopped", (last - began) / MB, "MB", window / MB, "<="),
     ]
 

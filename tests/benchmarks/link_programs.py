@@ -86,9 +86,9 @@ async def subscriber(settings: Settings) -> None:
     """Write and sync the bytes, without a look at them."""
     async with settings.client() as client:
         await client.subscribe(DATA, qos=1)
-        say(b"ready")
         left = settings.bytes
         with (Path(settings.folder) / "raw").open("wb") as file:
+            say(b"ready")
             async for message in client.messages:
                 assert isinstance(message.payload, bytes)
                 file.write(message.payload)

@@ -16,7 +16,7 @@ from typing import Any
 
 from paho.mqtt.client import Client as Paho
 
-#: What one TLS record holds, bytes: a read never returns more, and paho makes room for all that it asks for.
+#: What one TLS record holds, bytes. Neither a read nor a write of the socket takes more.
 TLS_RECORD = 16 * 1024
 
 
@@ -26,13 +26,34 @@ def install(paho: Paho, loop: asyncio.AbstractEventLoop, failed: Callable[[Excep
     """
     client: Any = paho  # its private parts, for which it has no types
     home = threading.get_ident()
-    queue, receive = client._packet_queue, client._sock_recv
+    queue, receive, send = client._packet_queue, client._sock_recv, client._sock_send
 
     def enqueue(command: int, packet: bytes, mid: int, qos: int, info: object = None) -> object:
         return queue(command, memoryview(packet), mid, qos, info)
 
-    def receive_record(size: int) -> object:
-        return receive(min(size, TLS_RECORD) if isinstance(client._sock, ssl.SSLSocket) else size)
+    def receive_records(size: int) -> object:
+        """All records that are there, where paho takes one a turn and makes room for the whole packet each time."""
+        sock = client._sock
+        first = receive(min(size, TLS_RECORD) if isinstance(sock, ssl.SSLSocket) else size)
+        if size <= TLS_RECORD or len(first) != TLS_RECORD:
+            return first
+        found, have = memoryview(bytearray(size)), len(first)
+        found[:have] = first
+        try:
+            while have < size and (count := sock.recv_into(found[have:])):
+                have += count
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass  # no more now; at its end or an error the next call says so
+        return found[:have]
+
+    def send_records(packet: memoryview) -> object:
+        sent = send(packet)
+        try:
+            while 0 < sent < len(packet) and isinstance(client._sock, ssl.SSLSocket):
+                sent += client._sock.send(packet[sent:])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass  # the loop tells when there is room
+        return sent
 
     def register(_client: object, _data: object, sock: Any) -> None:
         if threading.get_ident() == home:
@@ -53,6 +74,7 @@ def install(paho: Paho, loop: asyncio.AbstractEventLoop, failed: Callable[[Excep
         if sock.fileno() >= 0:
             loop.remove_writer(sock.fileno())
 
-    client._packet_queue, client._sock_recv = enqueue, receive_record
+    client._packet_queue = enqueue
+    client._sock_recv, client._sock_send = receive_records, send_records
     paho.on_socket_register_write = register
     paho.on_socket_unregister_write = unregister
