@@ -18,7 +18,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-NAME = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl")
+NAME = re.compile(
+    r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
+)
 #: What a distribution is called when it is imported, where that differs.
 MODULES = {
     "ai_edge_litert": "ai_edge_litert",
@@ -72,7 +74,9 @@ def checked(folder: Path) -> dict[str, str]:
     try:
         lines = (folder / "SHA256SUMS").read_text().splitlines()
     except OSError as error:
-        raise Refused(f"{folder}/SHA256SUMS: {error.strerror}. A folder made by `make board-bundle` has one.") from error
+        raise Refused(
+            f"{folder}/SHA256SUMS: {error.strerror}. A folder made by `make board-bundle` has one."
+        ) from error
     wanted = {name.lstrip("* "): digest for digest, _, name in (line.partition(" ") for line in lines if line.strip())}
     for wheel in sorted(folder.glob("*.whl")):
         if wheel.name not in wanted:
@@ -146,7 +150,11 @@ def main() -> int:
             print(f"wheel {digests[name]} {name}")
             if given.into is not None:
                 unpack(given.wheels / name, given.into)
-    except (Refused, zipfile.BadZipFile, OSError) as error:
+    except OSError as error:
+        where = error.filename or given.into or given.wheels  # a write that finds no room names no file
+        print(f"install: {where}: {error.strerror}", file=sys.stderr)
+        return 2
+    except (Refused, zipfile.BadZipFile) as error:
         print(f"install: {error}", file=sys.stderr)
         return 2
     return 0
