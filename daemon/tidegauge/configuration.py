@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -52,10 +53,25 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigurationError(f"{path} is not UTF-8 text", "save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML", str(error)) from error
+    for key, number in _floats(data):
+        if not math.isfinite(number):
+            raise ConfigurationError(f"{path}: key `{key}` has a wrong value", f"{number} is no finite number")
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise _explain(path, kind, str(error)) from error
+
+
+def _floats(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Every number with a point in it, with the path of its key."""
+    if isinstance(value, float):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _floats(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _floats(inner, key)
 
 
 def _explain(path: Path, kind: Any, message: str) -> ConfigurationError:

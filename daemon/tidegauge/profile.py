@@ -68,6 +68,8 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """What a kind can't do is refused when the profile is read, not at the first sample."""
+        if not self.low < self.high:
+            raise ValueError(f"`low` ({self.low:g}) must be below `high` ({self.high:g})")
         decoders = {"detection": ("tidl", "ssd", "yolov5", "yolox"), "keypoints": ("tidl", "points", "heatmaps")}
         losses = {"classification": ("", "top1"), "segmentation": ("", "pixels")}
         if self.kind in decoders and self.decoder not in decoders[self.kind]:

@@ -89,9 +89,26 @@ def test_it_refuses_rather_than_guesses_or_writes_over(tmp_path: Path) -> None:
     wrong = setup(board, *flags, "--step", "0.04", "--device", "a board", "--force")
     assert wrong.returncode == 2
     assert "key `device` has a wrong value" in wrong.stderr
+    assert (board.folder / "agent.toml").read_text() == "# mine", "what ran before a wrong answer runs on"
+
+    nobody = setup(board, *flags[:4], "-o", "agent.toml", "--step", "0.04")
+    assert nobody.returncode == 2
+    assert nobody.stderr == "tidegauge: nobody answers: Compiled model (artifacts folder): give --artifacts\n"
+    for wrong_number, words in {
+        ("--step", "inf"): "'inf' is no finite number",
+        ("--step", "nan"): "'nan' is no finite number",
+        ("--gap", "1e30"): "not in the range",
+        ("--scale", "nan,1,1"): "holds a number that is not finite",
+        ("--range", "1,0"): "`low` (1) must be below `high` (0)",
+    }.items():
+        refused = setup(board, *flags, "--device", "porch", "--step", "0.04", "--force", *wrong_number)
+        assert refused.returncode == 2
+        assert words in refused.stderr
+    assert (board.folder / "agent.toml").read_text() == "# mine"
 
     (board.folder / "artifacts" / "allowedNode.txt").write_text("")
     broken = setup(board, *flags, "--step", "0.04", "--device", "porch", "--force", "--artifacts", "artifacts")
     assert broken.returncode == 2
     assert "nothing was started: artifacts" in broken.stderr
+    assert "broker" not in broken.stderr, "what may come later stops nothing"
     assert "start it with" not in broken.stdout

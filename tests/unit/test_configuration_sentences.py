@@ -39,7 +39,14 @@ def told(path: Path, kind: type = AgentConfig) -> str:
             START + CAMERA + '[shadow]\ngap_mean = "10"\n',
             "key `shadow.gap_mean` has a wrong value: Expected a number, got",
         ),
-        (START + CAMERA + "[shadow]\ngap_mean = nan\n", "key `shadow.gap_mean` has a wrong value: Expected a number"),
+        (
+            START + CAMERA + "[shadow]\ngap_mean = nan\n",
+            "key `shadow.gap_mean` has a wrong value: nan is no finite number",
+        ),
+        (
+            START + CAMERA + "[shadow]\ngap_mean = inf\n",
+            "key `shadow.gap_mean` has a wrong value: inf is no finite number",
+        ),
         (START.replace('"porch"', "[]"), "key `device` has a wrong value: Expected a string, got an array"),
         (START, "key `camera` is missing: add it"),
         ("device = \n", "is not valid TOML: Invalid value (at line 1, column 10)"),

@@ -11,6 +11,7 @@ import click
 from tidegauge.agent import app
 from tidegauge.agent.config import load
 from tidegauge.agent.control_messages import CaptureNow, LogLevel, Pull, Reload, SelfTest, SetLogLevel, SetSampling
+from tidegauge.cli.numbers import FiniteRange
 from tidegauge.cli.running import json_option, state_options, tell
 from tidegauge.errors import TidegaugeError
 from tidegauge.log_kinds import PREFIX, START_REFUSED
@@ -69,8 +70,8 @@ def log_level(level: LogLevel, config: Path | None, state: Path | None, as_json:
 
 
 @command.command("set-sampling")
-@click.argument("gap_mean", type=click.FloatRange(0, 86400, min_open=True))
-@click.option("--floor", type=click.FloatRange(0, 86400), help="Seconds at least; a third of the mean by default.")
+@click.argument("gap_mean", type=FiniteRange(0, 86400, min_open=True))
+@click.option("--floor", type=FiniteRange(0, 86400), help="Seconds at least; a third of the mean by default.")
 @state_options
 @json_option
 def set_sampling(gap_mean: float, floor: float | None, config: Path | None, state: Path | None, as_json: bool) -> None:

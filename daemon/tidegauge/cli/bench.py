@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tidegauge.cli.evaluate import finish, progress
+from tidegauge.cli.numbers import FiniteRange
 from tidegauge.evaluation import costs
 from tidegauge.evaluation.overhead import Size
 
@@ -24,7 +25,7 @@ def command() -> None:
 @click.option("--quick", is_flag=True, help="Five short rounds: half a minute instead of ten, with wider intervals.")
 @click.option("--rounds", type=click.IntRange(min=2), default=20, show_default=True, help="Interleaved pairs.")
 @click.option("--frames", type=click.IntRange(min=20), default=150, show_default=True, help="Of each loop in a round.")
-@click.option("--device-ms", type=click.FloatRange(min=0.1), default=1000 / 30, help="Of one device run; default 33.3.")
+@click.option("--device-ms", type=FiniteRange(min=0.1), default=1000 / 30, help="Of one device run; default 33.3.")
 def _overhead(
     json_file: Path | None, tables: Path | None, quick: bool, rounds: int, frames: int, device_ms: float
 ) -> None:
@@ -48,7 +49,7 @@ def _budget(json_file: Path | None, tables: Path | None, quick: bool) -> None:
 
 
 @command.command("soak")
-@click.option("--minutes", type=click.FloatRange(0.1), default=60.0, show_default=True)
+@click.option("--minutes", type=FiniteRange(0.1), default=60.0, show_default=True)
 @click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
 @click.option("--markdown", "tables", type=_FILE, help="Write the tables here.")
 def _soak(minutes: float, json_file: Path | None, tables: Path | None) -> None:

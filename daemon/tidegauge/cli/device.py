@@ -29,6 +29,7 @@ from tidegauge.agent.control_messages import (
     SetSampling,
 )
 from tidegauge.agent.status import StatusReport
+from tidegauge.cli.numbers import FiniteRange
 from tidegauge.cli.running import json_option
 from tidegauge.cli.status import render
 from tidegauge.errors import TidegaugeError
@@ -52,10 +53,8 @@ config_option = click.option(
 
 def device_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """DEVICE, and how long to wait for it."""
-    wait = click.option(
-        "--timeout", type=click.FloatRange(1), default=30.0, help="Seconds until it must have answered."
-    )
-    life = click.option("--life", type=click.FloatRange(1, 7 * 86400), default=300.0, help="Seconds until it expires.")
+    wait = click.option("--timeout", type=FiniteRange(1), default=30.0, help="Seconds until it must have answered.")
+    life = click.option("--life", type=FiniteRange(1, 7 * 86400), default=300.0, help="Seconds until it expires.")
     return click.argument("device")(config_option(wait(life(json_option(function)))))
 
 
@@ -66,7 +65,7 @@ def command() -> None:
 
 @command.command("list")
 @config_option
-@click.option("--timeout", type=click.FloatRange(1), default=30.0, help="Seconds to listen at most.")
+@click.option("--timeout", type=FiniteRange(1), default=30.0, help="Seconds to listen at most.")
 @json_option
 def list_devices(path: Path, timeout: float, as_json: bool) -> None:
     """Print the boards that this broker knows, as they last told of themselves."""
@@ -120,8 +119,8 @@ def pull(device: str, bundle: str, path: Path, timeout: float, life: float, as_j
 
 @command.command("set-sampling")
 @device_options
-@click.argument("gap_mean", type=click.FloatRange(0, 86400, min_open=True))
-@click.option("--floor", type=click.FloatRange(0, 86400), help="Seconds at least; a third of the mean by default.")
+@click.argument("gap_mean", type=FiniteRange(0, 86400, min_open=True))
+@click.option("--floor", type=FiniteRange(0, 86400), help="Seconds at least; a third of the mean by default.")
 def set_sampling(
     device: str, gap_mean: float, floor: float | None, path: Path, timeout: float, life: float, as_json: bool
 ) -> None:

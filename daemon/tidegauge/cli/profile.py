@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
+from tidegauge.cli.numbers import FiniteRange, Numbers
 from tidegauge.configuration import load_toml
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
@@ -23,16 +24,6 @@ from tidegauge.tidl.profile_draft import Draft, Told, draft, to_toml
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _Numbers(click.ParamType[Any]):
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        try:
-            return tuple(float(word) for word in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a number or numbers with commas between", param, ctx)
-
-
 #: What no file may tell; `tidegauge setup` takes the same.
 _OPTIONS = (
     click.option(
@@ -42,16 +33,16 @@ _OPTIONS = (
     click.option("--name", help="Name of the profile (default: the model's)."),
     click.option("--runtime", type=click.Choice(["onnx", "tflite"])),
     click.option("--input", "input_name", metavar="NAME", help="The picture input, where there are several."),
-    click.option("--mean", type=_Numbers(), metavar="A,B,C", help="Where no param.yaml tells it."),
-    click.option("--scale", type=_Numbers(), metavar="A,B,C", help="(value - mean) * scale, of 8-bit values."),
+    click.option("--mean", type=Numbers(), metavar="A,B,C", help="Where no param.yaml tells it."),
+    click.option("--scale", type=Numbers(), metavar="A,B,C", help="(value - mean) * scale, of 8-bit values."),
     click.option("--channel-order", type=click.Choice(["RGB", "BGR"])),
     click.option("--layout", type=click.Choice(["NCHW", "NHWC"])),
     click.option("--output", "output_name", metavar="NAME", help="The watched output, where there are several."),
     click.option(
         "--kind", type=click.Choice(get_args(get_type_hints(Output)["kind"])), help="What the output is [raw]."
     ),
-    click.option("--step", type=click.FloatRange(0, min_open=True), help="What the product does not mind. Needed."),
-    click.option("--range", type=_Numbers(), metavar="LOW,HIGH", help="Of an output that is a picture, such as 0,1."),
+    click.option("--step", type=FiniteRange(0, min_open=True), help="What the product does not mind. Needed."),
+    click.option("--range", type=Numbers(), metavar="LOW,HIGH", help="Of an output that is a picture, such as 0,1."),
 )
 
 

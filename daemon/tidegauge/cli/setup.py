@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import click
 
 from tidegauge.agent.config import AcceptanceConfig, AgentConfig, ShadowConfig, read
 from tidegauge.cli.check import run_checks, summary
+from tidegauge.cli.numbers import FiniteRange
 from tidegauge.cli.profile import drafted, profile_options
 from tidegauge.configuration import load_toml
 from tidegauge.errors import TidegaugeError
@@ -33,6 +35,7 @@ VARIABLE = "TIDEGAUGE_VIRTUALBOARD"
 #: What may come later, and the acceptance doesn't wait for: its unit starts the remote log, a broker may be down.
 LATER = frozenset({"remote-log", "broker", "rights", "clock"})
 
+_SAMPLES = click.IntRange(20, 1_000_000)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -45,8 +48,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @profile_options
 @click.option("--profile", "profile", type=_FILE, help="A model profile that is there already, instead of a new one.")
 @click.option("--state", help="Folder for what must survive a reboot.")
-@click.option("--samples", type=click.IntRange(20), default=AcceptanceConfig().samples, help="Of the acceptance.")
-@click.option("--gap", type=click.FloatRange(0.1), default=ShadowConfig().gap_mean, help="Seconds between samples.")
+@click.option(
+    "--samples", type=click.IntRange(20, 1_000_000), default=AcceptanceConfig().samples, help="Of the acceptance."
+)
+@click.option("--gap", type=FiniteRange(0.1, 86400), default=ShadowConfig().gap_mean, help="Seconds between samples.")
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help=f"As root: {SYSTEM}/agent.toml.")
 @click.option("--virtual", is_flag=True, help=f"Of the virtual board that {VARIABLE} names, for trials on a PC.")
 @click.option("--no-start", is_flag=True, help="Write and check only.")
@@ -99,9 +104,9 @@ def command(
     results, _ = run_checks(target, quiet=False)
     click.echo(summary(results))
     failed = [result.id for result in results if result.status == "failed"]
-    if not LATER.issuperset(failed):
+    if first := [check for check in failed if check not in LATER]:
         raise TidegaugeError(
-            f"nothing was started: {', '.join(failed)} must be right first ({target} is written)",
+            f"nothing was started: {', '.join(first)} must be right first ({target} is written)",
             f"do what stands behind the arrow, then `tidegauge check --config {target}`",
         )
     if failed:
@@ -118,7 +123,12 @@ class _Questions:
     def __call__(self, option: str, words: str, found: str) -> str:
         if not self._yes:
             self.asked += 1
-            return str(click.prompt(words, default=found or None))
+            try:
+                return str(click.prompt(words, default=found or None))
+            except click.Abort:
+                if sys.stdin.isatty():
+                    raise  # Ctrl-C
+                raise TidegaugeError(f"nobody answers: {words}", f"give --{option}") from None
         if not found:
             raise TidegaugeError(f"nothing was found for: {words.lower()}", f"give --{option}")
         click.echo(f"{words}: {found}")
@@ -194,12 +204,16 @@ def _write_profile(
 
 
 def _write_agent(target: Path, answers: Answers, force: bool) -> None:
-    """Raises TidegaugeError where an answer can't be taken: then the file is not there."""
+    """Raises TidegaugeError where an answer can't be taken: then the file is what it was before, or not there."""
+    before = target.read_bytes() if force and target.is_file() else None
     _write(target, draft.agent_toml(answers), force)
     try:
         loaded = read(target)
     except TidegaugeError:
-        target.unlink()
+        if before is None:
+            target.unlink()
+        else:
+            write_durably(target, before)
         raise
     wanted = (answers.device, answers.kind, answers.host, answers.port, answers.samples)
     config: AgentConfig = loaded.config
