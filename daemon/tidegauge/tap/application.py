@@ -214,8 +214,8 @@ class Application:
         self.send(Kind.RUN, number)
         answer = self._await({Kind.RAN, Kind.FAILED}, number, time.monotonic() + self.run_seconds)
         if answer is None or answer[0] is Kind.FAILED or self.shared is not shared:
-            why = "in time" if answer is None else f": {answer[3].decode(errors='replace')}"
-            raise NoAnswer(f"the application {self.name} did not run the agent's tensor {why}", "look at its own log")
+            why = " in time" if answer is None else f": {answer[3].decode(errors='replace')}"
+            raise NoAnswer(f"the application {self.name} did not run the agent's tensor{why}", "look at its own log")
         told = shared.session
         outputs = shared.read(told.outputs, shared.places.outputs)
         return {tensor.name: array for tensor, array in zip(told.outputs, outputs, strict=True)}

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from tidegauge.pipeline.preprocess import input_tensor
 from tidegauge.profile import Preprocess
 from tidegauge.tap import Tap, wire
 from tidegauge.tap.application import Application, ApplicationGone, NoAnswer
+from tidegauge.tap.messages import NotPaused, Pause, Paused
 from tidegauge.tap.picture import picture
 from tidegauge.tap.wire import Kind, Session, Tensor
-from tidegauge.tap.worker import listen
+from tidegauge.tap.worker import TapWorker, listen
 
 SHAPE = (1, 3, 2, 2)
 SPEC = ("input", SHAPE, "float32"), ("output", SHAPE, "float32")
@@ -362,3 +364,101 @@ def test_a_picture_comes_back_from_its_tensor(layout: Any, order: Any) -> None:
     again = picture(input_tensor(given, numbers), numbers)
     assert again is not None
     assert np.array_equal(again, given)
+
+
+class Said:
+    """Where a worker's answers go."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def send(self, answer: Any, *_: Any) -> None:
+        self.answers.append(answer)
+
+
+def worker_of(tmp_path: Path) -> tuple[TapWorker, Said]:
+    """The tap's worker with its own listening socket, which goes on as soon as it is told to."""
+    said = Said()
+    start: Any = SimpleNamespace(socket=str(tmp_path / "tap"), generation=0)
+    channel: Any = said
+    aside: Any = None
+    worker = TapWorker(start, channel, aside)
+    worker._listener.settimeout(PATIENCE)
+    return worker, said
+
+
+def test_a_session_that_is_not_seen_to_close_in_time_refuses_the_capture(tmp_path: Path) -> None:
+    """The application's callback hangs: no word, no capture; and the application goes on where it was."""
+    let_go = threading.Event()
+    log: list[str] = []
+
+    def close() -> None:
+        log.append("close")
+        let_go.wait(PATIENCE)
+
+    worker, said = worker_of(tmp_path)
+    with Loop(tmp_path / "tap", close=close, open=lambda: log.append("open")):
+        application = attached(worker._listener)
+        worker._application = application
+        worker._pause(Pause(0.2, PATIENCE))
+        assert said.answers == [NotPaused("the application loop has not closed its session in 0.2 s")]
+        assert not worker._paused
+        before = application.shared
+        assert before is not None, "it counts as open until it has said otherwise"
+        let_go.set()
+        deadline = time.monotonic() + PATIENCE
+        while application.shared in (None, before):
+            assert time.monotonic() < deadline
+            application.receive()
+            time.sleep(0.001)
+        assert log == ["close", "open"]
+        assert application.take(PATIENCE) is not None, "a session that was closed too late is open again"
+        worker.close()
+
+
+def test_an_application_that_can_not_close_is_not_asked_to(tmp_path: Path) -> None:
+    worker, said = worker_of(tmp_path)
+    with Loop(tmp_path / "tap"):
+        worker._application = attached(worker._listener)
+        worker._pause(Pause(PATIENCE, PATIENCE))
+        assert said.answers == [NotPaused("the application loop can't close its session for a capture")]
+        worker.close()
+
+
+def test_an_application_whose_session_closed_is_paused_until_it_is_resumed(tmp_path: Path) -> None:
+    log: list[str] = []
+    worker, said = worker_of(tmp_path)
+    with Loop(tmp_path / "tap", close=lambda: log.append("close"), open=lambda: log.append("open")):
+        application = attached(worker._listener)
+        worker._application = application
+        worker._pause(Pause(PATIENCE, PATIENCE))
+        assert said.answers == [Paused()]
+        assert log == ["close"]
+        assert application.shared is None
+        worker._resume()
+        opens(application)
+        assert log == ["close", "open"]
+        worker.close()
+
+
+@pytest.mark.parametrize("fault", ["wrong", "hangs"])
+def test_a_tensor_that_is_not_run_costs_its_deadline_and_no_session(
+    listener: socket.socket, tmp_path: Path, fault: str
+) -> None:
+    let_go = threading.Event()
+
+    def run(inputs: Any) -> Any:
+        if fault == "wrong":
+            return [np.zeros(3, np.float32)]
+        let_go.wait(PATIENCE)
+        return [np.asarray(inputs[0]) + 1]
+
+    with Loop(tmp_path / "tap", run=run):
+        application = attached(listener)
+        application.run_seconds = PATIENCE if fault == "wrong" else 0.2
+        words = "did not run the agent's tensor: .*gave other outputs" if fault == "wrong" else "tensor in time"
+        with pytest.raises(NoAnswer, match=words):
+            application.run({"input": np.zeros(SHAPE, np.float32)})
+        let_go.set()
+        assert application.take(PATIENCE) is not None, "its frames go on"
+        application.close()
