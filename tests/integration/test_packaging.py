@@ -65,9 +65,10 @@ def test_wheel_and_sdist_install_and_run(tmp_path: Path) -> None:
         )
     assert shipped() <= names
     assert {"tidegauge/py.typed", "tidegauge/tap/tidegauge_tap.h"} <= names
-    assert set(metadata.get_all("Provides-Extra")) >= {"pc", "collector", "demo"}
+    assert set(metadata.get_all("Provides-Extra")) >= {"board", "pc", "collector", "demo"}
     base = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert not [line for line in base if line.startswith(OF_THE_BOARD)]
+    assert not [line for line in metadata.get_all("Requires-Dist") if "extra == 'board'" in line.replace('"', "'")]
 
     run(sys.executable, "-m", "venv", clean, folder=tmp_path)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(clean)}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -55,6 +56,10 @@ EXTRAS = {
     "uvicorn": "collector",
 }
 
+#: Errors of a disk, quota or limit that is used up.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+SERVICES = frozenset({("agent", "run"), ("collector", "run")})
+
 
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -100,5 +105,18 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left: nothing to say to it
+        _leave_stdout()  # the reader has left: nothing to say to it
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        # A service ends by its traceback and is restarted: code 2 would say that only a person can help.
+        if error.errno not in NO_ROOM or tuple(sys.argv[1:3]) in SERVICES:
+            raise
+        _leave_stdout()
+        where = error.filename or "the output, or a file that was being written"
+        click.echo(f"tidegauge: {where}: {error.strerror}: make room, then run it again", err=True)
+        sys.exit(2)
+
+
+def _leave_stdout() -> None:
+    """What is still buffered goes nowhere, instead of failing once more at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
