@@ -91,3 +91,50 @@ def test_agent_is_bounded_and_walled_in_by_name() -> None:
     assert service["SystemCallFilter"][0] == "@system-service"
     credentials = (UNITS / "tidegauge-agent.service.d" / "credentials.conf.example").read_text()
     assert "LoadCredential=" in credentials
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_unit_is_walled_in(name: str) -> None:
+    """One wall less may leave the score below its bound."""
+    service = read(UNITS / name)["Service"]
+    walls = (
+        "ProtectSystem",
+        "ProtectHome",
+        "NoNewPrivileges",
+        "PrivateMounts",
+        "RestrictNamespaces",
+        "LockPersonality",
+    )
+    assert [service.get(wall) for wall in walls] == [["strict"], ["yes"], ["yes"], ["yes"], ["yes"], ["yes"]]
+    assert service["SystemCallFilter"][0] == "@system-service"
+    assert int(service["TasksMax"][0]) > 0
+
+
+def test_every_node_that_a_unit_may_open_is_its_group_s() -> None:
+    """What a unit is allowed and no rule gives to its group, it could not open; `video` has the rest in every image."""
+    rules = (UNITS / "udev.rules").read_text()
+    given = dict(re.findall(r'(?m)^SUBSYSTEM=="(\w+)".*GROUP="(\w+)", MODE="0660"$', rules))
+    stack = {"/dev/mem", "char-rpmsg", "char-rpmsg_ctrl", "char-dma_heap"}
+    allowed = {
+        "agent": read(UNITS / "tidegauge-agent.service.d" / "10-accelerator.conf")["Service"],
+        "remote log": read(UNITS / NAMES[2])["Service"],
+    }
+    nodes = {who: {value.removesuffix(" rw") for value in each["DeviceAllow"]} for who, each in allowed.items()}
+    assert nodes["remote log"] == stack
+    assert nodes["agent"] == stack | {"char-video4linux", "char-media", "char-drm"}
+    assert {name.removeprefix("char-").removeprefix("/dev/") for name in stack} == {
+        subsystem for subsystem, group in given.items() if group == "tidegauge"
+    }
+    assert given["media"] == "video"
+    assert allowed["agent"]["SupplementaryGroups"] == ["video"]
+    assert "m tidegauge video" in (UNITS / "sysusers.conf").read_text().splitlines()
+    for each in allowed.values():
+        assert each["AmbientCapabilities"] == each["CapabilityBoundingSet"] == ["CAP_SYS_RAWIO"]
+
+
+def test_secrets_folder_can_not_be_listed_by_others() -> None:
+    lines = [line.split() for line in (UNITS / "tmpfiles.conf").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if line] == [["d", "/etc/tidegauge", "0751", "root", "tidegauge"]]
+    for name in NAMES[:2]:
+        service = read(UNITS / name)["Service"]
+        assert (service["StateDirectoryMode"], service["UMask"]) == (["0750"], ["0027"])
