@@ -49,6 +49,8 @@ class Releases:
         site = next((tree.root / "opt/tidegauge/releases").glob("*/lib/python3*/site-packages"))
         brought = [name for name in ("numpy", "onnxruntime", "cv2") if (site / name).exists()]
         self.holds(group, "no copy of them beside", not brought, ", ".join(brought))
+        page = tree.root / "opt/tidegauge/current/share/doc/tidegauge/board.md"
+        self.holds(group, "the page that the unit names is there", page.is_file())
         for decoy in decoys:
             shutil.rmtree(decoy.parent)
         tree.run("/root/bundle/install", "--no-start")  # now with the stand-ins, for the virtual board

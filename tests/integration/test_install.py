@@ -206,3 +206,27 @@ def test_a_changed_wheel_is_refused_before_anything_is_made(tmp_path: Path) -> N
     assert done.stdout == "==== 2\n"
     assert "is not what SHA256SUMS says: copy the folder again" in done.stderr
     assert "install: no release is in use: mend that, then run this again" in done.stderr
+
+
+def test_a_bundle_brings_what_the_units_point_at(tmp_path: Path) -> None:
+    """Laid out as `make board-bundle` does it; `systemctl status` shows these paths to whoever is in need."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(ROOT / "systemd", bundle)
+    shutil.copytree(ROOT / "agent_config", bundle / "agent_config")
+    (bundle / "docs").mkdir()
+    for page in (ROOT / "docs").glob("*.md"):
+        shutil.copy(page, bundle / "docs")
+    wheels(tmp_path).rename(bundle / "wheels")
+    script = """
+for role in agent collector; do sh "$BUNDLE/install" --python "$PYTHON" --role "$role" --no-start >/dev/null; done
+for file in $(sed -n 's#^Documentation=file:##p' /etc/systemd/system/tidegauge-*.service); do ls "$file"; done
+ls /etc/tidegauge/agent.toml.example /etc/tidegauge/schemas/agent.schema.json
+"""
+    done = inside(tmp_path, script, bundle=bundle)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == [
+        "/opt/tidegauge/current/share/doc/tidegauge/board.md",
+        "/opt/tidegauge/current/share/doc/tidegauge/architecture.md",
+        "/etc/tidegauge/agent.toml.example",
+        "/etc/tidegauge/schemas/agent.schema.json",
+    ]
