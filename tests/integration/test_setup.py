@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from faults.small_board import SmallBoard, wait_for
+from needs import unless
 from tidegauge.agent.control import ask
 from tidegauge.agent.control_messages import GetStatus
 from tidegauge.agent.status import StatusReport
@@ -112,3 +115,55 @@ def test_it_refuses_rather_than_guesses_or_writes_over(tmp_path: Path) -> None:
     assert "nothing was started: artifacts" in broken.stderr
     assert "broker" not in broken.stderr, "what may come later stops nothing"
     assert "start it with" not in broken.stdout
+
+
+def _can_mount() -> bool:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    tried = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && "
+    tried += "mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc"
+    return subprocess.run(["unshare", "-m", "sh", "-c", tried], capture_output=True, check=False).returncode == 0
+
+
+#: A board where the install script has been, as far as setup can see; its systemctl writes down what it is asked for.
+INSTALLED = """
+set -eu
+mount -t tmpfs t "$SCRATCH"
+for top in etc var; do
+    mkdir -p "$SCRATCH/$top/up" "$SCRATCH/$top/work"
+    mount -t overlay o -o "lowerdir=/$top,upperdir=$SCRATCH/$top/up,workdir=$SCRATCH/$top/work" "/$top"
+done
+mount -t tmpfs t /run
+mkdir -p /run/systemd/system /run/bin /etc/tidegauge
+printf '#!/bin/sh\\necho "systemctl $*" >&2\\n[ "$1" = cat ] || exit %s\\n' "$CODE" >/run/bin/systemctl
+chmod 755 /run/bin/systemctl
+PATH=/run/bin:$PATH exec "$@"
+"""
+
+
+@unless(_can_mount(), "needs root, and overlays over this machine's folders")
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.timeout(300)
+def test_it_starts_the_unit_that_is_installed_or_says_that_it_did_not(tmp_path: Path, code: int) -> None:
+    board = SmallBoard(tmp_path / "board", virtual=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    flags = ("--broker", "127.0.0.1:1", "--camera", f"synthetic:{PHOTOS}", "--yes", "--step", "0.04")
+    command = ["unshare", "-m", "sh", "-c", INSTALLED, "sh", sys.executable, "-m", "tidegauge", "setup", "--virtual"]
+    done = subprocess.run(
+        [*command, *TOLD, *flags, "--artifacts", str(board.folder / "artifacts")],
+        env={**board.environment, "SCRATCH": str(scratch), "CODE": str(code)},
+        cwd=board.folder,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert "systemctl enable --now tidegauge-agent.service\n" in done.stderr, done.stdout + done.stderr
+    if code == 0:
+        assert done.returncode == 0, done.stderr
+        assert "tidegauge-agent.service is running; the acceptance has begun and ends about" in done.stdout
+    else:
+        assert done.returncode == 2
+        assert "tidegauge-agent.service did not start (/etc/tidegauge/agent.toml is written): journalctl" in done.stderr
+        assert "is running" not in done.stdout

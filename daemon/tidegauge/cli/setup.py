@@ -247,7 +247,9 @@ def _start(target: Path, answers: Answers, no_start: bool) -> None:
         command = f"{VARIABLE}={shlex.quote(os.environ[VARIABLE])} {command}"
     seconds = answers.samples * answers.gap
     if target == SYSTEM / "agent.toml" and _has_unit() and not no_start:
-        subprocess.run(["systemctl", "enable", "--now", UNIT], check=True)
+        started = subprocess.run(["systemctl", "enable", "--now", UNIT], check=False)
+        if started.returncode:  # what systemctl has said stands above
+            raise TidegaugeError(f"{UNIT} did not start ({target} is written)", f"journalctl -xeu {UNIT} says why")
         click.echo(f"{UNIT} is running; the acceptance has begun and ends about {_when(seconds)}")
     else:
         click.echo(f"start it with: {command}")
