@@ -30,7 +30,7 @@ format: setup ## put imports and layout in order
 	@$(BIN)/ruff check --fix daemon tests tools dashboards
 	@$(BIN)/ruff format daemon tests tools dashboards
 
-.PHONY: bench-compare walkthrough
+.PHONY: bench-compare walkthrough pictures
 walkthrough: setup ## tell both stories and renew the pictures of docs/walkthrough.md
 	@rm -rf build/stories
 	@$(BIN)/tidegauge demo --story low-light --keep build/stories/low-light
@@ -38,6 +38,9 @@ walkthrough: setup ## tell both stories and renew the pictures of docs/walkthrou
 	@cp build/stories/low-light/before-after.png docs/images/story-low-light.png
 	@cp build/stories/low-light/sky.png docs/images/story-low-light-sky.png
 	@cp build/stories/sdk-upgrade/before-after.png docs/images/story-sdk-upgrade.png
+
+pictures: setup ## renew the pictures of the report and of the collector's pages in docs/images; needs mosquitto, chromium
+	@PYTHONPATH=tests $(BIN)/python -m browser.pictures $(ARGS)
 
 bench-compare: setup ## speed and memory of the layer comparison, beside its peers; takes minutes and 3 GB of /tmp
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python tests/benchmarks/bench_compare.py $(ARGS)

@@ -58,6 +58,19 @@ np.save("input.npy", np.random.default_rng(1).random(shape, np.float32))'
         cp -r enhancer.onnx input.npy compiled/enhancer/artifacts/tempDir traced/traces/
         (cd traced/traces && python -m zipfile -c ../../traces.zip *)
     """,
+    # A bundle as the collector gives it for download, of a board with a fault, and the artifacts folder of its compile.
+    "bundle": """
+        env --default-signal=INT tidegauge demo --seed 10 --keep "$HOME/demo" \\
+            > "$HOME/.demo.log" 2>&1 &
+        demo=$!
+        until grep -q "metrics *http" "$HOME/.demo.log"; do kill -0 $demo; sleep 0.5; done
+        link=$(grep -o "http[^ ]*/report.html" "$HOME/.demo.log")
+        link=${link%/report.html}
+        curl --fail --silent --show-error --output anomaly.tidebundle "${link/reports/bundles}/download"
+        kill -INT $demo
+        wait $demo
+        cp -r "$HOME/demo/compiles/enhancer/artifacts" .
+    """,
     # The folders that Debian's packages of Prometheus and Alertmanager and Grafana's own package make.
     "monitoring": """
         mkdir -p /etc/prometheus /etc/alertmanager

@@ -14,10 +14,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from needs import unless
 
-_PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 #: Of each module whose tests need it.
-MARKS = [pytest.mark.slow, unless(_PROGRAM is not None, "chromium is not installed")]
+MARKS = [pytest.mark.slow, unless(PROGRAM is not None, "chromium is not installed")]
 #: Milliseconds that anything may take on a slow machine.
 PATIENCE = 90_000
 expect.set_options(timeout=PATIENCE)
@@ -27,7 +27,7 @@ _AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
         yield opened
         opened.close()
 
