@@ -39,11 +39,12 @@ def main() -> int:
         print("pictures: needs mosquitto and chromium (Debian packages of these names)", file=sys.stderr)
         return 2
     folder.mkdir(parents=True, exist_ok=True)
-    with chromium() as browser, tempfile.TemporaryDirectory(prefix="tidegauge-pictures-") as work:
-        with demo(Path(work) / "demo") as report:
+    with tempfile.TemporaryDirectory(prefix="tidegauge-pictures-") as work:
+        # The browser comes last: while it is open, its event loop lets no other run in this thread.
+        with demo(Path(work) / "demo") as report, chromium() as browser:
             page = opened(browser, report)
             taken(page, folder / "report.png", page.locator("section.culprit").first)
-        with fleet(Path(work)) as url:
+        with fleet(Path(work)) as url, chromium() as browser:
             page = opened(browser, url)
             taken(page, folder / "collector-fleet.png", page.locator("tbody tr").nth(ROWS - 1))
             page = opened(browser, f"{url}/devices/{FAULTY[0]}")
