@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tidegauge.errors import TidegaugeError
 from tidegauge.evaluation import detectors
-from tidegauge.evaluation.figures import Report, goal, markdown
+from tidegauge.evaluation.figures import Report, goal, markdown, shown
 from tidegauge.files import write_durably
 
 _LOG_WIDTH = 140
@@ -167,7 +167,7 @@ def show(console: Console, report: Report) -> None:
             table.add_column(column, justify="right" if column == "measured" else "left")
         for each in figures:
             words = goal(each).replace("MISSED", "[bold red]MISSED[/]")
-            table.add_row(each.name, f"{each.value:.4g} {each.unit}", words, each.note)
+            table.add_row(each.name, f"{shown(each.value)} {each.unit}", words, each.note)
         console.print(table)
         console.print()
     for row in report.not_run:

@@ -57,12 +57,17 @@ class Report(msgspec.Struct):
         return found
 
 
+def shown(value: float) -> str:
+    """A number for people: four digits tell enough, but a count is told whole."""
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10_000 else f"{value:.4g}"
+
+
 def goal(figure: Figure) -> str:
     """Its goal, and whether it is met, in words; empty without one."""
     if figure.goal is None:
         return ""
     sign = "≥" if figure.relation == ">=" else "≤"
-    return f"{sign} {figure.goal:.4g} {'met' if figure.met else 'MISSED'}"
+    return f"{sign} {shown(figure.goal)} {'met' if figure.met else 'MISSED'}"
 
 
 def markdown(report: Report) -> str:
@@ -70,7 +75,7 @@ def markdown(report: Report) -> str:
     lines = []
     for group, figures in report.groups().items():
         lines += [f"**{group[0].upper()}{group[1:]}**", "", "| | measured | goal | |", "|---|---|---|---|"]
-        lines += [f"| {f.name} | {f.value:.4g} {f.unit} | {goal(f)} | {f.note} |" for f in figures]
+        lines += [f"| {f.name} | {shown(f.value)} {f.unit} | {goal(f)} | {f.note} |" for f in figures]
         lines.append("")
     lines += [f"{row.group}: {row.name}: {row.reason}" for row in report.not_run]
     return "\n".join(lines)
