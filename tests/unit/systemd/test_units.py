@@ -39,6 +39,36 @@ def test_agent_is_not_restarted_where_only_a_person_can_help() -> None:
     assert service["WatchdogSec"] == ["60"]
 
 
+SECONDS = {"h": 3600, "min": 60, "s": 1, "": 1}
+#: What systemd takes for a key that a unit leaves out (systemd-system.conf(5)).
+DEFAULTS = {"TimeoutStartSec": "90", "TimeoutStopSec": "90"}
+
+
+def seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+)(h|min|s|)", text)
+    assert found is not None, text
+    return int(found[1]) * SECONDS[found[2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("tidegauge-agent.service", ()),
+        ("tidegauge-agent.service", ("tidegauge-agent.service.d/reboot.conf.example",)),
+        ("tidegauge-collector.service", ()),
+    ],
+)
+def test_starts_that_fail_for_ever_come_to_an_end(name: str, changed: tuple[str, ...]) -> None:
+    """The slowest of them too: each takes all the time that it may. Else the limit would never be reached."""
+    found = read(UNITS / name)
+    for each in changed:
+        found["Unit"] |= read(UNITS / each)["Unit"]
+    service = DEFAULTS | {key: values[-1] for key, values in found["Service"].items()}
+    slowest = sum(seconds(service[key]) for key in ("TimeoutStartSec", "TimeoutStopSec", "RestartSec"))
+    (burst,), (interval,) = found["Unit"]["StartLimitBurst"], found["Unit"]["StartLimitIntervalSec"]
+    assert int(burst) * slowest < seconds(interval)
+
+
 def test_reboot_is_off_unless_asked_for() -> None:
     assert "StartLimitAction" not in (UNITS / "tidegauge-agent.service").read_text()
     examples = {path.name for path in (UNITS / "tidegauge-agent.service.d").iterdir() if path.suffix == ".example"}
