@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from typing import NoReturn
 
 import pytest
@@ -30,3 +31,13 @@ def program(name: str, package: str) -> str:
 def unless(there: bool, what: str) -> pytest.MarkDecorator:
     """Mark of tests that are skipped where something isn't there; in CI they run, and fail by what they miss."""
     return pytest.mark.skipif(not there and not _CI, reason=what)
+
+
+def overlays() -> tuple[bool, str]:
+    """Whether a namespace of mounts can be laid over this machine's folders, and what that needs."""
+    what = "needs root, and overlays over this machine's folders"
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False, what
+    tried = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && "
+    tried += "mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc"
+    return subprocess.run(["unshare", "-m", "sh", "-c", tried], capture_output=True, check=False).returncode == 0, what

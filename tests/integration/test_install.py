@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from needs import unless
+from needs import overlays, unless
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "systemd" / "install"
@@ -34,15 +34,7 @@ install() { sh "$SCRIPT" --python "$PYTHON" --offline "$WHEELS" "$@"; }
 """
 
 
-def _can_mount() -> bool:
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    tried = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && "
-    tried += "mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc"
-    return subprocess.run(["unshare", "-m", "sh", "-c", tried], capture_output=True, check=False).returncode == 0
-
-
-pytestmark = unless(_can_mount(), "needs root, and overlays over this machine's folders")
+pytestmark = unless(*overlays())
 
 
 def wheels(tmp_path: Path, version: str = "1.0", body: str = "print('tidegauge')\n") -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.small_board import SmallBoard, wait_for
-from needs import unless
+from needs import overlays, unless
 from tidegauge.agent.control import ask
 from tidegauge.agent.control_messages import GetStatus
 from tidegauge.agent.status import StatusReport
@@ -117,14 +115,6 @@ def test_it_refuses_rather_than_guesses_or_writes_over(tmp_path: Path) -> None:
     assert "start it with" not in broken.stdout
 
 
-def _can_mount() -> bool:
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    tried = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && "
-    tried += "mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc"
-    return subprocess.run(["unshare", "-m", "sh", "-c", tried], capture_output=True, check=False).returncode == 0
-
-
 #: A board where the install script has been, as far as setup can see; its systemctl writes down what it is asked for.
 INSTALLED = """
 set -eu
@@ -141,7 +131,7 @@ PATH=/run/bin:$PATH exec "$@"
 """
 
 
-@unless(_can_mount(), "needs root, and overlays over this machine's folders")
+@unless(*overlays())
 @pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.timeout(300)
 def test_it_starts_the_unit_that_is_installed_or_says_that_it_did_not(tmp_path: Path, code: int) -> None:

@@ -85,7 +85,7 @@ class Reception:
 
     @property
     def nonce(self) -> str:
-        """Of the board's last question, as far as this process or the database knows."""
+        """What the board's last question said, as far as this process or the database knows."""
         return self._receiver.nonce
 
     def handle(self, messages: Sequence[Message], now: float) -> list[FileResponse]:
@@ -161,7 +161,8 @@ class Reception:
 
     def _new_receiver(self, init: Init | None, coverage: Ranges = (), known: bool = False) -> Receiver:
         shelf = self._shelf
-        limits, stored = ReceiverLimits(max_size=shelf.limits.blob_bytes), known or shelf.store.has_blob(self.file_id)
+        limits = ReceiverLimits(max_size=shelf.limits.blob_bytes)
+        stored = known or shelf.store.has_blob(self.file_id)
         return Receiver(self.file_id, limits, init=init, coverage=coverage, stored=stored)
 
     def _before_init(self, topic: str, payload: bytes) -> FileResponse | None:
@@ -170,10 +171,9 @@ class Reception:
             init: Init = decode(Init, payload)
         except msgspec.DecodeError:
             return None  # the state machine has the answer
-        most = (
-            self._shelf.limits.manifest_bytes if is_manifest(init) else RECORDS_BYTES if is_records(init) else init.size
-        )
-        if init.size > most:
+        if is_manifest(init) and init.size > self._shelf.limits.manifest_bytes:
+            return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
+        if is_records(init) and init.size > RECORDS_BYTES:
             return FileResponse(topic, FAILURE, Reason.TOO_LARGE)
         if self._receiver.stored:
             return None
@@ -291,9 +291,9 @@ class Reception:
             self._take_records(path)
             shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
             return []
-        content = b""
-        if manifest := self._receiver.init is not None and is_manifest(self._receiver.init):
-            content = path.read_bytes()
+        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
+        content = path.read_bytes() if manifest else b""
+        if manifest:
             shelf.trust.check(content, admit(content, shelf.limits.manifest_bytes, self.device))
         shelf.store.reprieve(self.file_id)
         shelf.blobs.put(self.file_id, path, settled=True)

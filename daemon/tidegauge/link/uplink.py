@@ -284,7 +284,8 @@ class Uplink:
     async def _transmit_chunk(self, connection: Connection, action: SendChunk, turn: Turn) -> None:
         if (queued := self._queued.get(action.key)) is None:
             return  # given up meanwhile
-        path, item = file_path(queued[0].path, queued[1], action.file_id), queued[1]
+        entry, item = queued
+        path = file_path(entry.path, item, action.file_id)
         spend = self._governor.spend if action.file_id != item.head.file_id else None
         try:
             read = await asyncio.to_thread(read_paid, path, action.offset, action.length, spend)
