@@ -118,6 +118,24 @@ def test_a_hang_is_survived_once_and_given_up_when_it_comes_again(board: SmallBo
         assert (metrics(url)[DOWN], metrics(url)[ALARM]) == (0, 0)
 
 
+def test_who_clears_while_the_last_try_still_hangs_need_not_clear_again(board: SmallBoard) -> None:
+    config = board.configure(runtime={"first_run_timeout": 8.0, "run_timeout": 1.0, "kill_timeout": 0.5})
+    with board.agent(config) as agent:
+        url = board.url(agent)
+        wait_for(lambda: metrics(url)[INFERENCES] > 3, 60, "device runs")
+        board.tell("hang_run")
+        wait_for(lambda: metrics(url)[restarts("hung")] == 1, 20, "replaced worker")
+        said = board.state / "logs" / "pipeline.log"
+        wait_for(lambda: said.read_text().count("Processing Layer") == 2, 30, "hang of the worker that is tried last")
+        board.heal()
+        assert board.tidegauge("alarm", "clear").returncode == 0
+        frames_go_on(url)
+        assert metrics(url)[restarts("first_run_hung")] == 1, "the last try hung, as it would have without the cure"
+        assert metrics(url)[DOWN] == 0
+        assert workers(board)["pipeline"].generation == 3
+        assert alarms(board) == {"accelerator_hung"}
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"), [("fail_create", "create_failed"), ("abort_create", "exited"), ("cpu_only", "not_offloaded")]
 )

@@ -165,9 +165,10 @@ class PipelineService(SessionHold):
         self._metrics.accelerator_suspect.labels(self._metrics.model).set(1)
 
     def try_again(self) -> None:
-        """A person has looked: an accelerator that was given up is tried again, with a new bound for the day."""
-        if self.stage.name == "stopped":
+        """A person has looked: it is tried from the start. How an older worker ends says nothing of the cure."""
+        if self.stage.name in ("stopped", "starting", "backing_off"):
             self._store.update(restarts=())
+            self._ladder.forgive()
             self._again.set()
 
     def stuck(self, sentence: str) -> None:
@@ -252,7 +253,6 @@ class PipelineService(SessionHold):
             raise AcceleratorGone(sentence, "reboot the board, then look at the worker's log and the remote log")
         self._again.clear()
         await self._again.wait()
-        self._ladder.forgive()
         self._metrics.accelerator_down.labels(self._metrics.model).set(0)
 
     def _enter(self, name: str, seconds: float) -> None:
