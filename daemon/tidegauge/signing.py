@@ -3,8 +3,8 @@
 What is signed begins with a line that names its use, so that a signature of one use is none of another. A key is known
 by its public half, 64 hexadecimal digits: it is short enough to be compared by eye and to stand in a configuration.
 
-The library that computes is loaded by the first signature: its 7 MiB are for an agent that signs, not for one that
-holds a key.
+libsodium computes, and is loaded by the first signature. `cryptography`, six times its size, is for keys in another
+form than `create` writes: an agent that signs with its own key never loads it here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from nacl.signing import SigningKey
 
 PublicKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -84,17 +85,17 @@ class FileKey:
         self._raw = raw
 
     @cached_property
-    def _key(self) -> Ed25519PrivateKey:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    def _key(self) -> SigningKey:
+        from nacl.signing import SigningKey
 
-        return Ed25519PrivateKey.from_private_bytes(self._raw)
+        return SigningKey(self._raw)
 
     @cached_property
     def public(self) -> str:
-        return self._key.public_key().public_bytes_raw().hex()
+        return self._key.verify_key.encode().hex()
 
     def sign(self, use: Use, data: bytes) -> bytes:
-        return self._key.sign(use.value + data)
+        return self._key.sign(use.value + data).signature
 
 
 def load(path: Path) -> FileKey:
@@ -103,7 +104,7 @@ def load(path: Path) -> FileKey:
     raw = _raw(data)
     if raw is not None:
         return FileKey(raw)
-    # Some 4 MiB more, for any other way of writing one down: an agent with its own key never loads them.
+    # Some 9 MB for any other way of writing one down: an agent with its own key never loads them.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = _decoded(path, data)
@@ -204,12 +205,11 @@ def verify(public: str, use: Use, signature: bytes, data: bytes) -> bool:
     """Whether `signature` is that of `data` for this use by the key. A key that is none has signed nothing."""
     if not is_key(public):
         return False
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
 
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(signature, use.value + data)
-    except (InvalidSignature, ValueError):
+        VerifyKey(bytes.fromhex(public)).verify(use.value + data, signature)
+    except (BadSignatureError, ValueError):  # the latter for another length than 64 bytes
         return False
     return True

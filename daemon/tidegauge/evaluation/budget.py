@@ -38,6 +38,8 @@ PHASE, QUICK_PHASE, REPEATS = 60.0, 15.0, 5
 #: Seconds after the first device run until the agent knows how long one takes, and has written it down.
 SETTLE = 20.0
 START_SECONDS = 300.0
+#: The package that signs: mapped into an agent that has signed, and into no other.
+SIGNER = "nacl"
 WORKERS = ("camera", "pipeline", "shadow")
 WORKER_MODULES = {
     "camera": "camera.worker",
@@ -186,7 +188,7 @@ def _signed(board: SmallBoard, pid: int, url: str) -> list[Figure]:
     runs = metrics(url)[INFERENCES]
     wait_for(lambda: metrics(url)[INFERENCES] > runs, CAPTURE_SECONDS, "device run after the capture")
     time.sleep(SETTLE)
-    if not loaded(pid, "cryptography"):
+    if not loaded(pid, SIGNER):
         raise RuntimeError("the agent has captured, and has not loaded the library that signs")
     after = costs(pid)
     beyond = (after.resident - before) / MB

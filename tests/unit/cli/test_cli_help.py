@@ -21,7 +21,7 @@ from tidegauge.cli import main
 try:
     main()
 finally:
-    heavy = {"numpy", "onnx", "onnxruntime", "aiomqtt", "litestar", "asyncio", "cryptography", "cv2", "msgspec"}
+    heavy = {"numpy", "onnx", "onnxruntime", "aiomqtt", "litestar", "asyncio", "cryptography", "cv2", "msgspec", "nacl"}
     heavy |= {"prometheus_client", "rich", "sqlalchemy", "watchdog", "zstandard"}
     print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegauge import signing
+from tidegauge.bundles.reader import decode_manifest
+from tidegauge.bundles.signature import check
 from tidegauge.evaluation import budget
 from tidegauge.evaluation.budget import imports
 from tidegauge.evaluation.process_costs import costs
@@ -77,12 +80,12 @@ def test_an_import_is_a_figure_with_a_goal(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_whether_a_process_has_loaded_a_package_is_seen() -> None:
-    for code, expected in (("import cryptography.hazmat.bindings._rust", True), ("import json", False)):
+    for code, expected in (("import nacl.signing", True), ("import json", False)):
         command = [sys.executable, "-c", f"{code}; print(flush=True); input()"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
-        assert budget.loaded(process.pid, "cryptography") is expected
+        assert budget.loaded(process.pid, budget.SIGNER) is expected
         process.communicate(b"\n", timeout=60)
 
 
@@ -93,8 +96,12 @@ def test_the_agents_memory_is_read_again_once_it_has_signed(tmp_path: Path, monk
     board = SmallBoard(tmp_path)
     board.build()
     with board.remote_log(), budget._agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, _):
-        assert not budget.loaded(pid, "cryptography"), "an agent that signs nothing pays nothing"
+        assert not budget.loaded(pid, budget.SIGNER), "an agent that signs nothing pays nothing"
         resident, peak = budget._signed(board, pid, url)
+        assert not budget.loaded(pid, "cryptography"), "it is six times as large, and not needed to sign"
+    (manifest,) = board.state.glob("spool/bundles/*/manifest.json")
+    data = manifest.read_bytes()
+    assert check(data, decode_manifest(data, "it")) == signing.load(board.state / "device.key").public
     assert "more than before" in resident.note
     assert (resident.goal, resident.relation) == (60.0, "<=")
     assert resident.value <= peak.value

@@ -26,6 +26,7 @@ _spec.loader.exec_module(wheels)
         ("numpy-2.4.6-cp312-cp312-manylinux_2_27_x86_64.whl", None),
         ("cryptography-50.0.2-cp311-abi3-manylinux_2_28_aarch64.whl", 2),
         ("cryptography-50.0.2-cp313-abi3-manylinux_2_28_aarch64.whl", None),
+        ("pynacl-1.6.2-cp38-abi3-manylinux_2_26_aarch64.manylinux_2_28_aarch64.whl", 2),
         ("click-8.5.1-py3-none-any.whl", 1),
         ("six-1.17.0-py2.py3-none-any.whl", 1),
         ("watchdog-7.1.0-py3-none-manylinux2014_aarch64.whl", 1),
