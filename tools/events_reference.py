@@ -17,10 +17,12 @@ from tidegauge.agent import events, supervision
 from tidegauge.agent.capture import STEPS
 from tidegauge.agent.streams import LOSS, LOSS_BY_KIND, NMSE
 from tidegauge.attribution import REPLAYS, Verdict
+from tidegauge.collector.log_kinds import BUNDLE_COMPARED
+from tidegauge.collector.log_kinds import KINDS as OF_COLLECTOR
 from tidegauge.detectors.camera import CONDITIONS
 from tidegauge.link.board_commands import AnyCommand
 from tidegauge.link.gate import Refusal as CommandRefusal
-from tidegauge.log_kinds import ALARM_RAISED, KINDS
+from tidegauge.log_kinds import ALARM_RAISED, KINDS, Kind
 from tidegauge.log_limit import MOST, SECONDS
 from tidegauge.metrics import CAPTURE_RESULTS, HEALTH_STATES, KNOWN_ANSWER_SIDES, Refusal
 from tidegauge.spool.planner import DropReason
@@ -33,7 +35,8 @@ Generated from the code by `tools/events_reference.py`: the words that appear in
 logs. An alarm goes out once when it is latched and once when it ends, on the topic `…/alarm` ([protocol](protocol.md));
 it is kept over restarts, and is in `tidegauge status` and in the bundle of its capture.
 
-What the log says, and how to find it in systemd's journal, is [below](#in-the-journal).
+What the log says, and how to find it in systemd's journal, is below: [the agent](#in-the-journal), [the
+collector](#in-the-collectors-journal).
 """
 JOURNAL = """\
 Under systemd each line goes to the journal with its level, its place in the code, the board (`TIDEGAUGE_DEVICE`), the
@@ -49,6 +52,16 @@ Elsewhere it is text on stderr: `time LEVEL part: sentence`.
 Of one kind, and of one worker, detector or fault, at most {most} lines are written in {seconds:.0f} seconds; how many
 were left out is a line of its own. The agent never waits for the journal: what that does not take at once is counted by
 `tidegauge_log_lines_lost_total`. Ids and words never change."""
+COLLECTOR = """\
+The same of the collector. Each line has the collector's own name (`TIDEGAUGE_COLLECTOR`, that of its database) and its
+process (`TIDEGAUGE_PROCESS`); where it is about one board, that is `TIDEGAUGE_DEVICE`, and lines of different boards
+are limited apart. What its web server and its queue say goes the same way, with no event of its own.
+
+    journalctl -u tidegauge-collector MESSAGE_ID={id}    # every comparison, with its sentence
+    journalctl -u tidegauge-collector TIDEGAUGE_DEVICE=cam-07    # all about one board
+    journalctl -u tidegauge-collector TIDEGAUGE_EVENT=manifest_refused TIDEGAUGE_EVENT=key_refused
+
+`tidegauge_collector_log_lines_lost_total` counts what the journal did not take."""
 #: Detector's name → what it has found.
 DETECTORS = {
     LOSS: "the product loss between device and reference has been above its accepted limit for too long to be chance",
@@ -84,11 +97,14 @@ def reference() -> str:
         _table(
             "In the journal",
             ("event", "id", "fields", "effect", "what to do"),
-            (
-                (kind.word, f"`{kind.id}`", _words(kind.fields), _plain(kind.effect), _plain(kind.cure))
-                for kind in KINDS
-            ),
+            _kinds(KINDS),
             JOURNAL.format(id=ALARM_RAISED.id, word=ALARM_RAISED.word, most=MOST, seconds=SECONDS),
+        ),
+        _table(
+            "In the collector's journal",
+            ("event", "id", "fields", "effect", "what to do"),
+            _kinds(OF_COLLECTOR),
+            COLLECTOR.format(id=BUNDLE_COMPARED.id),
         ),
         _table("Commands of a board", ("command", "parameters", "does"), _structs(AnyCommand.__args__)),
         _table(
@@ -106,6 +122,11 @@ def _table(title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]], 
     cells = [[f"`{first}`", *map(_cell, rest)] for first, *rest in rows]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([*head, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *lines, ""])
+
+
+def _kinds(kinds: Iterable[Kind]) -> Iterator[tuple[str, ...]]:
+    for kind in kinds:
+        yield kind.word, f"`{kind.id}`", _words(kind.fields), _plain(kind.effect), _plain(kind.cure)
 
 
 def _verdicts() -> Iterator[tuple[str, ...]]:

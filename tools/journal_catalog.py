@@ -1,4 +1,4 @@
-"""Prints systemd/tidegauge.catalog, what `journalctl -x` says beside a line, from the table of `tidegauge.log_kinds`.
+"""Prints systemd/tidegauge.catalog, what `journalctl -x` says beside a line, from the tables of agent and collector.
 
 `make docs`; a test compares the two. Source of the format: systemd's documentation "Journal Message Catalogs".
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from tidegauge.collector.log_kinds import KINDS as OF_COLLECTOR
 from tidegauge.log_kinds import KINDS, Kind
 
 HEAD = """\
@@ -19,7 +20,7 @@ WIDTH = 79
 
 
 def catalog() -> str:
-    return "\n".join([HEAD, *(line for kind in KINDS for line in entry(kind))]) + "\n"
+    return "\n".join([HEAD, *(line for kind in (*KINDS, *OF_COLLECTOR) for line in entry(kind))]) + "\n"
 
 
 def entry(kind: Kind) -> Iterator[str]:

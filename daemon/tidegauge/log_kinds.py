@@ -345,7 +345,7 @@ LINES_SUPPRESSED = Kind(
 LINES_LOST = Kind(
     "lines_lost",
     "The journal did not take lines",
-    "@TIDEGAUGE_LOST@ lines are gone: the journal was full or away, and the agent never waits for it.",
+    "@TIDEGAUGE_LOST@ lines are gone: the journal was full or away, and nothing waits for it.",
     "Look at systemd-journald: its disk, and who floods it.",
     ("lost",),
 )

@@ -22,6 +22,7 @@ from typing import Any
 
 from board import offline
 from board.tree import REPOSITORY, Tree, base_tree, wait_for
+from tidegauge.collector.log_kinds import COLLECTOR_STARTED
 from tidegauge.evaluation.figures import Figure, NotRun, Report, goal
 from tidegauge.virtualboard.faults import Fault
 from unit.compare.lab import build
@@ -146,6 +147,9 @@ class ServerTest:
             active = wait_for(lambda unit=unit: self.tree.unit("ActiveState", unit) == "active", 60, f"active {unit}")
             enabled = self.tree.run("systemctl", "is-enabled", unit, check=False).stdout.strip()
             self.holds("units", f"{unit} is active, and enabled", active and enabled == "enabled", enabled)
+        asked = ("journalctl", "-q", "-x", "-u", "tidegauge-collector", f"MESSAGE_ID={COLLECTOR_STARTED.id}")
+        found = COLLECTOR_STARTED.subject in self.tree.run(*asked).stdout
+        self.holds("units", "the journal finds the collector's start by its id, and explains it", found)
         done = self.tree.run("systemd-analyze", "verify", "--man=no", "tidegauge-collector.service", check=False)
         own = [line for line in done.stderr.splitlines() if "tidegauge" in line]
         self.holds("units", "`systemd-analyze verify` has nothing to say", not own, " ".join(own)[:200])

@@ -43,6 +43,9 @@ DEADLINE = 60.0
 class Process:
     """A collector process on a data folder that outlives it. `more`: further lines of its configuration."""
 
+    #: What stands for the command `tidegauge`.
+    program: tuple[str, ...] = (sys.executable, "-m", "tidegauge")
+
     def __init__(
         self, folder: Path, broker_port: int, more: str = "", environment: dict[str, str] | None = None
     ) -> None:
@@ -60,7 +63,7 @@ class Process:
         log = (self.folder / "collector.log").open("ab")
         with log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tidegauge", "collector", "run", "--config", str(self.config)],
+                [*self.program, "collector", "run", "--config", str(self.config)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self.environment,
@@ -102,10 +105,12 @@ class Process:
 
 
 @contextlib.contextmanager
-def mosquitto(folder: Path) -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def mosquitto(folder: Path, port: int = 0) -> Iterator[int]:
+    """A broker that keeps nothing; yields its port, 0 takes a free one."""
+    if not port:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
     settings = [f"listener {port} 127.0.0.1", "allow_anonymous true", "persistence false"]
     settings += ["user root"] if os.geteuid() == 0 else []
     (folder / "mosquitto.conf").write_text("\n".join(settings) + "\n")

@@ -12,14 +12,14 @@ ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl
 
 
 class Peer:
-    """`address`: what a writer sends to. `files`: how many entries came as a file."""
+    """`address`: what a writer sends to. `files`: how many entries came as a file. `socket`: readable at one."""
 
     def __init__(self, folder: Path) -> None:
         self.address = str(folder / "socket")
         self.files = 0
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self.address)
-        self._socket.setblocking(False)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.address)
+        self.socket.setblocking(False)
 
     def entries(self) -> list[dict[str, bytes]]:
         """All that has come up to now."""
@@ -33,7 +33,7 @@ class Peer:
 
     def _next(self) -> bytes | None:
         try:
-            data, control, _, _ = self._socket.recvmsg(1 << 20, socket.CMSG_SPACE(4))
+            data, control, _, _ = self.socket.recvmsg(1 << 20, socket.CMSG_SPACE(4))
         except BlockingIOError:
             return None
         if not control:
@@ -49,7 +49,7 @@ class Peer:
             os.close(fd)
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
 
 def parsed(data: bytes) -> dict[str, bytes]:

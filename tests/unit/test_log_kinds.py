@@ -7,11 +7,16 @@ import re
 from pathlib import Path
 
 from tidegauge import log_kinds
-from tidegauge.log_kinds import FAULTS, KINDS, PREFIX, Kind
+from tidegauge.collector import log_kinds as of_collector
+from tidegauge.collector.metrics import REFUSALS
+from tidegauge.log_kinds import FAULTS, PREFIX, Kind
 from tidegauge.metrics import CAPTURE_RESULTS
 from tidegauge.tidl.log_causes import LogCause
 
 PACKAGE = Path(log_kinds.__file__).parent
+KINDS = (*log_kinds.KINDS, *of_collector.KINDS)
+#: Everything by which a line may name its kind.
+NAMES = {**vars(of_collector), **vars(log_kinds)}
 
 #: Ids as people have them in filters and alerts. A line is added for a new kind; none is ever changed or removed.
 IDS = dict(
@@ -101,6 +106,46 @@ fault_command_failed c53a72bcb95059959f025246c447a60e
 fault_core_error ba4df4d3b86d5a8dbe73ee14bb22b0de
 fault_consequence 716dcfc7bf965de7a3b87533c8c1f969
 fault_openvx_error 39d7b8840e39500abb381962e78ac38c
+collector_started 273b28a9542c5e1fa90ef1ea35fa22a5
+collector_stopping a67c6f7125c256e8b19547feb1963c01
+collector_cut_short d7cc873716395d58a4f5a5c261e11ff8
+collector_refused 6c3178cdf66b5df085ac7abafb6cd66c
+database_migrated 6c9f11b71b805d909630dcc2c810ee58
+answer_key_made 18a3b010fba553c494b398ca7d940298
+commands_open 360670d3d7d15a41b0e313ba64b8c5fc
+broker_up 31949e5bf2035807bcfba81c545ca4d3
+broker_down dfe8dfcb6e805867881a194942c3f6ac
+broker_refused ddfbc9d4d75958b0b9e27e50dc56d1ee
+stands_back 16fc8d93181d5579bf490d1fb255a0d6
+serves_again c27c5c886af45cbc85456d1c53485033
+messages_dropped 20c0b551a1835bfa8a168cb79bf2eb35
+bundle_complete 94b1622716f85ced884304b0d3e38736
+bundle_incomplete 438425eb419d5950beda343fcb098e2d
+bundle_compared 253e6b26fd565cd3bc55721d21a68e3f
+comparison_failed d7a9f30a273056a58ea029a0527560b6
+run_failed 3b869ad3b36259ee874b666c351e85b6
+comparison_moved 04e39f53e4a85dddac62b3ca1ea81a52
+process_died a90f33d84df85138bbf44b49a6d4ef8d
+manifest_refused 702a24f64de45502b437b82042514b11
+key_refused a0387ea0207e502ba29e655363143c8e
+key_taken 6c52a2b39b6e5148876da1d0574cf976
+name_refused 16a1801e7576530087b5b572f9b8d8f4
+message_ignored 98b2b6e5545551a8afce764b791cdf0c
+file_not_kept 2148d1eb6f4c5519a798964c5396bcfa
+file_damaged da7c1042c74e5d65bbab9652a698597b
+blob_lost b65af2a89d7e56489997ab8037dc9184
+records_damaged 6786f37f83cb559294b61cdfd2532164
+database_failed 4b434aaea4db5f1595934b4c85f246b1
+storage_failed bf041f9983c9508ca30cf63f9856066b
+request_failed ef35fb05fbf65fbe9c0b4285ccd44019
+board_alarm 51f9d980f2e55861a11ddfa94ed8364b
+board_alarm_cleared 3f8cab6e03f3503b91bc30da660b4cb7
+command_not_kept 8c8f20f035d0583699ae38ee1695c173
+command_answer_ignored 691102f902f0570e9b03ca783b5102ee
+upload_refused 17f3e49d0cc7563188986c678494dd09
+chore_failed ec0782acc40355cfaad0a7297cf8f122
+bundle_given_up aec47a4ae50056899a93d595d2ad96b6
+retention_done a4518050385f59a2a6980a0f632192f3
 """.strip().splitlines()
 )
 
@@ -139,24 +184,44 @@ def calls() -> list[tuple[str, ast.Call]]:
                 name = node.func.value
                 while isinstance(name, ast.Subscript | ast.Call):
                     name = name.value if isinstance(name, ast.Subscript) else name.func
-                if isinstance(name, ast.Name) and hasattr(log_kinds, name.id):
+                if isinstance(name, ast.Name) and name.id in NAMES:
                     found.append((name.id, node))
     return found
+
+
+#: What chooses among kinds, and one of those: their fields are the same.
+CHOSEN = {
+    "worker_ended": log_kinds.WORKER_ENDED,
+    "CAPTURES": log_kinds.CAPTURE_TAKEN,
+    "manifest_refused": of_collector.MANIFEST_REFUSED,
+    "board_alarm": of_collector.BOARD_ALARM,
+}
 
 
 def test_lines_carry_no_field_that_their_kind_does_not_declare() -> None:
     undeclared = []
     for name, call in calls():
-        kind = getattr(log_kinds, name)
+        kind = NAMES[name]
         if not isinstance(kind, Kind):
-            kind = log_kinds.WORKER_ENDED if name == "worker_ended" else log_kinds.CAPTURE_TAKEN
+            kind = CHOSEN[name]
         undeclared += [(name, word.arg) for word in call.keywords if word.arg not in kind.fields]
     assert undeclared == []
 
 
 def test_every_kind_is_said_somewhere() -> None:
     said = {name for name, _ in calls()}
-    by_name = {name for name, kind in vars(log_kinds).items() if isinstance(kind, Kind)}
+    by_name = {name for name, kind in NAMES.items() if isinstance(kind, Kind)}
     indirect = {"WORKER_ENDED", "CAPTURE_TAKEN", "CAPTURE_REFUSED", "CAPTURE_FAILED"}
+    indirect |= {"MANIFEST_REFUSED", "KEY_REFUSED", "BOARD_ALARM", "BOARD_ALARM_CLEARED"}
     assert by_name - said - indirect == set()
-    assert {"worker_ended", "CAPTURES"} <= said
+    assert set(CHOSEN) <= said
+
+
+def test_a_refusal_for_its_key_is_a_kind_apart() -> None:
+    of_keys = {word for word in REFUSALS if of_collector.manifest_refused(word) is of_collector.KEY_REFUSED}
+    assert of_keys == {"bad_signature", "unsigned", "other_key"}
+    chosen = (of_collector.manifest_refused("bad_manifest"), of_collector.board_alarm(True))
+    assert chosen == (of_collector.MANIFEST_REFUSED, of_collector.BOARD_ALARM)
+    assert of_collector.board_alarm(False) is of_collector.BOARD_ALARM_CLEARED
+    for one, other in (("MANIFEST_REFUSED", "KEY_REFUSED"), ("BOARD_ALARM", "BOARD_ALARM_CLEARED")):
+        assert NAMES[one].fields == NAMES[other].fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +15,13 @@ import msgspec
 from tidegauge.cli.collector_keys import keys
 from tidegauge.cli.collector_tokens import token
 from tidegauge.collector import config, startup
+from tidegauge.collector.log_kinds import COLLECTOR_REFUSED
 from tidegauge.errors import TidegaugeError
 
 if TYPE_CHECKING:
     from tidegauge.collector.storage import Storage
+
+log = logging.getLogger(__name__)
 
 _CONFIG = click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="collector.toml")
 _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
@@ -36,11 +40,19 @@ command.add_command(token)
 @_CONFIG
 def run(path: Path) -> None:
     """Run until SIGTERM or Ctrl-C. Prints the address of its pages when they can be opened."""
-    loaded = config.load(path)
-    with startup.claimed(loaded) as listener:
-        from tidegauge.collector import serve  # seconds of imports, which a refusal need not wait for
+    output = startup.begin_log()
+    try:
+        loaded = config.load(path)
+        with startup.claimed(loaded) as listener:
+            from tidegauge.collector import serve  # seconds of imports, which a refusal need not wait for
 
-        serve.run(loaded, listener)
+            serve.run(loaded, listener)
+    except TidegaugeError as error:
+        if output.journal is None:
+            raise
+        # As text it would come without its id: by that it is found, and explained by the journal's catalogue.
+        log.error("%s", error, extra=COLLECTOR_REFUSED.of(exit_code=int(error.exit_code)))
+        sys.exit(error.exit_code)
 
 
 @command.command("verify")

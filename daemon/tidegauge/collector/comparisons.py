@@ -34,6 +34,7 @@ from tidegauge.collector.compare_process import (
     Outcome,
 )
 from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.log_kinds import BUNDLE_COMPARED, COMPARISON_FAILED
 from tidegauge.collector.store import Store, StoredReport
 from tidegauge.collector.tables import Bundle, BundleState
 from tidegauge.errors import TidegaugeError
@@ -170,12 +171,27 @@ class Comparisons(DBOSConfiguredInstance):
             seconds=outcome.seconds,
             report=True,
         )
+        _log.info(
+            "bundle %s of %s: %s",
+            bundle,
+            device,
+            outcome.sentence,
+            extra=BUNDLE_COMPARED.of(
+                device=device,
+                bundle=bundle,
+                exit_code=outcome.exit_code,
+                culprit=outcome.culprit,
+                cause=outcome.culprit_cause,
+                seconds=round(outcome.seconds, 3),
+            ),
+        )
         return "compared"
 
     @DBOS.step(name="fail")
     def fail(self, device: str, bundle: str, reason: str, generation: int) -> str:
         """Record why there is no answer: what is not here, or what is here and can't be used."""
-        _log.error("bundle %s of %s can't be compared: %s", bundle, device, reason)
+        said = COMPARISON_FAILED.of(device=device, bundle=bundle)
+        _log.error("bundle %s of %s can't be compared: %s", bundle, device, reason, extra=said)
         self._clear(device, bundle)
         self._with.report("failed", 0.0)
         row = self._with.store.bundle(device, bundle)

@@ -12,6 +12,14 @@ import msgspec
 
 from tidegauge.clocks import monotonic
 from tidegauge.collector.ingest import TOPICS
+from tidegauge.collector.log_kinds import (
+    BROKER_DOWN,
+    BROKER_REFUSED,
+    BROKER_UP,
+    MESSAGES_DROPPED,
+    SERVES_AGAIN,
+    STANDS_BACK,
+)
 from tidegauge.collector.presence import BEAT, EVERYONE, PREFIX, Neighbours, Presence, word
 from tidegauge.link import mqtt
 from tidegauge.link.config import LinkConfig
@@ -25,6 +33,7 @@ _LOOK = 1.0
 #: Seconds for which retained statuses are listened to: members of a group get none of them.
 _CATCH_UP = 15.0
 _FAREWELL = 2.0
+_UNNOTICED = "%s; so a second collector on this broker would not be noticed"
 
 Put = Callable[[str, bytes], Awaitable[None]]
 
@@ -69,7 +78,7 @@ class BrokerLink:
         try:
             await self._open.publish(topic, payload)
         except mqtt.PublishRefused as error:
-            _log.error("%s", error)
+            _log.error("%s", error, extra=BROKER_REFUSED.of(fault=error.kind))
         except mqtt.LinkLost as error:
             _log.info("an answer was not sent: %s", error)
 
@@ -84,7 +93,8 @@ class BrokerLink:
                 bound = min(self._config.backoff_most, _LONGEST_PAUSE, self._config.backoff_first * 2.0**failures)
                 failures = min(failures + 1, 16)
                 pause = random.uniform(0.1, bound)
-                _log.warning("%s; next try in %.1f s", _first(group), pause)
+                error = _first(group)
+                _log.warning("%s; next try in %.1f s", error, pause, extra=BROKER_DOWN.of(fault=error.kind))
             await asyncio.sleep(pause)
 
     async def _connection(self, put: Put) -> None:
@@ -110,17 +120,18 @@ class BrokerLink:
         try:
             await connection.subscribe(EVERYONE)
         except mqtt.BrokerRefused as error:
-            _log.warning("%s; so a second collector on this broker would not be noticed", error)
+            _log.warning(_UNNOTICED, error, extra=BROKER_REFUSED.of(fault=error.kind))
             return
         await asyncio.sleep(_LOOK)
         while (rival := neighbours.rival(monotonic())) is not None:
             reason = f"collector {rival.collector} on {rival.host} serves this broker, with a database of its own"
             if self.stands_back != reason:
                 self.stands_back = reason
-                _log.error("%s: this one stands back; share one database, or give each a broker", reason)
+                said = STANDS_BACK.of(other=rival.collector)
+                _log.error("%s: this one stands back; share one database, or give each a broker", reason, extra=said)
             await asyncio.sleep(_LOOK)
         if self.stands_back:
-            _log.warning("the other collector is gone: this one serves")
+            _log.warning("the other collector is gone: this one serves", extra=SERVES_AGAIN.of())
         self.stands_back = ""
 
     async def _serve(
@@ -130,7 +141,7 @@ class BrokerLink:
         await self._say(connection)
         for topic in self._topics:
             await connection.subscribe(f"$share/{self._group}/{topic}" if self._group else topic)
-        _log.info("connected to the broker %s:%d", self._config.host, self._config.port)
+        _log.info("connected to the broker %s:%d", self._config.host, self._config.port, extra=BROKER_UP.of())
         self._open, self._served = connection, True
         self._told(True)
         if self._group:
@@ -147,6 +158,7 @@ class BrokerLink:
                         "the broker lets no collector hear of others, so a second one would not be noticed: "
                         "allow reading and writing %s/# to collectors in its access list",
                         PREFIX,
+                        extra=BROKER_REFUSED.of(fault="presence"),
                     )
         raise StandsBack("another collector with an older database serves this broker", "this one stands back")
 
@@ -156,7 +168,7 @@ class BrokerLink:
             presence = msgspec.structs.replace(self._me, beat=self._beat)
             await connection.publish(presence.topic, word(presence), retain=True)
         except mqtt.PublishRefused as error:
-            _log.warning("%s; so a second collector on this broker would not be noticed", error)
+            _log.warning(_UNNOTICED, error, extra=BROKER_REFUSED.of(fault=error.kind))
 
     @staticmethod
     async def _farewell(connection: mqtt.Connection, gone: Presence) -> None:
@@ -184,7 +196,8 @@ class BrokerLink:
                     await put(topic, payload)
         finally:
             if connection.inbound_dropped:
-                _log.warning("%d messages came faster than they could be taken", connection.inbound_dropped)
+                said = MESSAGES_DROPPED.of(dropped=connection.inbound_dropped)
+                _log.warning("%d messages came faster than they could be taken", connection.inbound_dropped, extra=said)
 
 
 def _first(group: BaseExceptionGroup[mqtt.LinkError]) -> mqtt.LinkError:

@@ -6,6 +6,7 @@ Every method of the row classes is one transaction. On SQLite a writer takes the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from tidegauge.clocks import Wall, wall
 from tidegauge.collector import migrations
+from tidegauge.collector.log_kinds import DATABASE_MIGRATED
 from tidegauge.errors import TidegaugeError
+
+_log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 
@@ -36,7 +40,7 @@ class Database:
         where = str(target) if isinstance(target, Path) else make_url(target).render_as_string()
         try:
             with self._engine.begin() as connection:
-                migrations.upgrade(connection, where)
+                before, after = migrations.upgrade(connection, where)
         except DBAPIError as error:
             self._engine.dispose()
             cure = "check the key `data`" if isinstance(target, Path) else "check `database.url` and that it runs"
@@ -44,6 +48,9 @@ class Database:
         except TidegaugeError:
             self._engine.dispose()
             raise
+        if before not in ("", after):
+            said = DATABASE_MIGRATED.of(before=before, after=after)
+            _log.warning("the database %s was brought from schema %s to %s", where, before, after, extra=said)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -6,6 +6,7 @@ import logging
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.jobs import Jobs
+from tidegauge.collector.log_kinds import BUNDLE_INCOMPLETE
 from tidegauge.collector.partial import Partials
 from tidegauge.collector.store import Store
 
@@ -25,7 +26,8 @@ def give_up_waiting(store: Store, jobs: Jobs, wait_days: float, now: Wall) -> in
             continue
         lacking = len(store.wanted(row.device, row.bundle))
         reason = f"{lacking} of {row.blobs_wanted} blobs have not come in {wait_days:g} days"
-        _log.warning("bundle %s of %s: %s; it is compared without them", row.bundle, row.device, reason)
+        said = BUNDLE_INCOMPLETE.of(device=row.device, bundle=row.bundle, lacking=lacking)
+        _log.warning("bundle %s of %s: %s; it is compared without them", row.bundle, row.device, reason, extra=said)
         jobs.enqueue(row.device, row.bundle, store.again(row.device, row.bundle, partial=True))
         count += 1
     return count

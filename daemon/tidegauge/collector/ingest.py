@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import monotonic, wall
 from tidegauge.collector import waiting
+from tidegauge.collector.log_kinds import DATABASE_FAILED, MESSAGE_IGNORED, NAME_REFUSED, board_alarm
 from tidegauge.collector.reception import Reception
 from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import Store
@@ -108,7 +109,7 @@ class Ingest:
             parsed = parse(topic)
         except BadTopic as error:
             self._metrics.refused("bad_topic")
-            _log.warning("ignored: %s", error)
+            _log.warning("ignored: %s", error, extra=MESSAGE_IGNORED.of(device=device[:64], reason="bad_topic"))
             return
         await self._lane(parsed.device).put_file(topic, parsed, payload)
 
@@ -117,7 +118,7 @@ class Ingest:
         self._metrics.refused("reserved_name")
         if device not in self._told:
             self._told.add(device)
-            _log.error("a board calls itself %s: %s", device, _NOT_A_NAME)
+            _log.error("a board calls itself %s: %s", device, _NOT_A_NAME, extra=NAME_REFUSED.of(device=device))
         if topic.endswith("/init"):
             nonce = nonce_of(InitCommand(), payload)
             answer = FileResponse(topic, FAILURE, f"reserved_name: {_NOT_A_NAME}", nonce=nonce)
@@ -219,7 +220,7 @@ class _Lane:
 
     def _database_failed(self, what: str, error: OperationalError) -> None:
         self._shelf.metrics.postponed("database")
-        _log.error("%s: the database failed (%s)", what, error.orig)
+        _log.error("%s: the database failed (%s)", what, error.orig, extra=DATABASE_FAILED.of())
 
     async def _on_file(self, message: _OfFile) -> None:
         """The beginning and the end of a file take a sync of the disk: the others go on meanwhile, this one's next
@@ -313,8 +314,10 @@ class _Lane:
                 for envelope in await asyncio.to_thread(waiting.due, self._shelf.store, device, payload):
                     await self._publish(command_topic(device), envelope)
         except (msgspec.DecodeError, RecursionError) as error:
-            self._shelf.metrics.refused("bad_command" if kind in (COMMAND, ANSWER) else f"bad_{kind}")
-            _log.warning("ignored a %s of %s: %s", kind, device, error)
+            reason = "bad_command" if kind in (COMMAND, ANSWER) else f"bad_{kind}"
+            self._shelf.metrics.refused(reason)
+            said = MESSAGE_IGNORED.of(device=device, reason=reason)
+            _log.warning("ignored a %s of %s: %s", kind, device, error, extra=said)
         except OperationalError as error:
             self._database_failed(f"a {kind} of {device} is lost", error)
 
@@ -323,11 +326,13 @@ def take_status(store: Store, device: str, payload: bytes) -> None:
     """Raises msgspec.DecodeError."""
     status: Status = decode(Status, payload)
     if not store.set_status(device, status, wall()):
-        _log.info("ignored a status of session %d of %s: a newer one is known", status.session, device)
+        said = MESSAGE_IGNORED.of(device=device, reason="old_status")
+        _log.info("ignored a status of session %d of %s: a newer one is known", status.session, device, extra=said)
 
 
 def take_alarm(store: Store, device: str, payload: bytes) -> None:
     """Raises msgspec.DecodeError."""
     alarm: AlarmChange = decode(AlarmChange, payload)
     store.set_alarm(device, alarm, wall())
-    _log.warning("%s: alarm %s", device, alarm.message if alarm.active else f"cleared: {alarm.message}")
+    said = board_alarm(alarm.active).of(device=device, alarm=alarm.id, detector=alarm.detector, verdict=alarm.verdict)
+    _log.warning("%s: alarm %s", device, alarm.message if alarm.active else f"cleared: {alarm.message}", extra=said)

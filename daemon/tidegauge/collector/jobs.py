@@ -14,6 +14,7 @@ from dbos import DBOS, SetWorkflowID, WorkflowStatus
 from sqlalchemy.engine import URL
 
 from tidegauge.collector.comparisons import Comparisons
+from tidegauge.collector.log_kinds import BUNDLE_COMPLETE, COMPARISON_MOVED
 from tidegauge.collector.runs import Runs
 from tidegauge.collector.store import Store
 from tidegauge.files import write_durably
@@ -93,6 +94,11 @@ class Jobs:
         if self._runs is not None:
             self._settle_runs(store)
 
+    def completed(self, device: str, bundle: str) -> None:
+        """All of a bundle has come: say so, and start its comparison."""
+        _log.info("bundle %s of %s is complete", bundle, device, extra=BUNDLE_COMPLETE.of(device=device, bundle=bundle))
+        self.enqueue(device, bundle)
+
     def enqueue(self, device: str, bundle: str, generation: int = 0) -> None:
         """Start the comparison of a complete bundle, once however often it is asked for."""
         with SetWorkflowID(workflow_id(device, bundle, generation)):
@@ -143,7 +149,10 @@ class Jobs:
         DBOS.cancel_workflow(status.workflow_id)
         with SetWorkflowID(moved):
             DBOS.fork_workflow(status.workflow_id, done + 1, application_version=self.version, queue_name=QUEUE)
-        _log.warning("comparison %s of version %s goes on as %s", status.workflow_id, status.app_version, moved)
+        said = COMPARISON_MOVED.of(comparison=moved)
+        _log.warning(
+            "comparison %s of version %s goes on as %s", status.workflow_id, status.app_version, moved, extra=said
+        )
 
     def _status(self, device: str, bundle: str, generation: int) -> WorkflowStatus | None:
         name = workflow_id(device, bundle, generation)

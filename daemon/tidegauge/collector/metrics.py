@@ -13,11 +13,11 @@ from pathlib import Path
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from tidegauge import __version__
+from tidegauge import __version__, log_output
 from tidegauge.clocks import Monotonic, Wall, monotonic, wall
 from tidegauge.collector import device_metrics
 from tidegauge.collector.findings import Finding
@@ -26,6 +26,7 @@ from tidegauge.collector.store import Store
 from tidegauge.collector.tables import BUNDLE_STATES, TRANSFER_STATES
 from tidegauge.errors import TidegaugeError
 from tidegauge.link.certificates import expiry
+from tidegauge.log_kinds import CERTIFICATE_REFUSED
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class CollectorMetrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
         self._registry = CollectorRegistry()
         self._registry.register(_FromStore(store))
+        self._registry.register(_OfLog())
         if certificate:
             self._registry.register(_OfCertificate(Path(certificate)))
         self._connected = self._gauge("mqtt_connected", "Whether the broker is connected.")
@@ -209,6 +211,21 @@ def _findings(found: Sequence[Finding]) -> GaugeMetricFamily:
     return family
 
 
+class _OfLog(Collector):
+    """What the log's own output counts."""
+
+    def describe(self) -> Iterator[CounterMetricFamily]:
+        return self.collect()
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        output = log_output.installed()
+        yield CounterMetricFamily(
+            "tidegauge_collector_log_lines_lost",
+            "Lines of the log that the journal did not take.",
+            value=0 if output is None else output.lost,
+        )
+
+
 class _OfCertificate(Collector):
     """Read at each scrape: it may be renewed. While it can't be read the metric is absent, and the log says why."""
 
@@ -225,7 +242,7 @@ class _OfCertificate(Collector):
         try:
             family.add_metric(["link"], expiry(self._path))
         except TidegaugeError as error:
-            _log.error("%s", error)
+            _log.error("%s", error, extra=CERTIFICATE_REFUSED.of())
         yield family
 
 

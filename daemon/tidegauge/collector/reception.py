@@ -20,6 +20,14 @@ from sqlalchemy.exc import OperationalError
 
 from tidegauge.clocks import Wall, monotonic, wall
 from tidegauge.collector import pull_policy
+from tidegauge.collector.log_kinds import (
+    BLOB_LOST,
+    DATABASE_FAILED,
+    FILE_DAMAGED,
+    FILE_NOT_KEPT,
+    RECORDS_DAMAGED,
+    manifest_refused,
+)
 from tidegauge.collector.manifests import BadManifest, admit, is_manifest, is_records
 from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.store import BundleConflict
@@ -225,7 +233,8 @@ class Reception:
         """
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
             raise error
-        _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror)
+        said = FILE_NOT_KEPT.of(device=self.device, file=self.file_id, fault=errno.errorcode[error.errno].lower())
+        _log.error("%s of %s can't be kept now: %s", self.file_id, self.device, error.strerror, extra=said)
         self._receiver.verifying = False
         if error.errno == errno.EIO and not self._shelf.partials.shared:
             self._receiver.coverage = ()
@@ -254,7 +263,9 @@ class Reception:
                 if path is None:
                     if shelf.partials.shared and not shelf.store.has_check(self.device, self.file_id, shelf.me):
                         return self._left_to_another(topic, 0.0)  # which has moved the parts from under this hand
-                    _log.warning("%s of %s arrived with another hash; it is asked for again", self.file_id, self.device)
+                    said = FILE_DAMAGED.of(device=self.device, file=self.file_id)
+                    form = "%s of %s arrived with another hash; it is asked for again"
+                    _log.warning(form, self.file_id, self.device, extra=said)
                     return self._receiver.verified(False)
                 done = self._keep(path, action.size)
         except (OSError, OperationalError):
@@ -282,7 +293,8 @@ class Reception:
         try:
             self._shelf.store.give_back_check(self.device, self.file_id, self._shelf.me)
         except OperationalError as error:
-            _log.error("%s of %s stays claimed for a while: %s", self.file_id, self.device, error.orig)
+            form = "%s of %s stays claimed for a while: %s"
+            _log.error(form, self.file_id, self.device, error.orig, extra=DATABASE_FAILED.of())
 
     def _keep(self, path: Path, size: int) -> list[tuple[str, str]]:
         """Put a whole file into the blob store; returns the bundles that it has made complete."""
@@ -308,7 +320,9 @@ class Reception:
         for _ in range(segment.damaged):
             self._shelf.metrics.refused("bad_record")
         if segment.damaged:
-            _log.warning("%d lines of %s in a segment of %s are no records", segment.damaged, self.file_id, self.device)
+            said = RECORDS_DAMAGED.of(device=self.device, damaged=segment.damaged)
+            form = "%d lines of %s in a segment of %s are no records"
+            _log.warning(form, segment.damaged, self.file_id, self.device, extra=said)
 
     def _take_in(self, content: bytes) -> tuple[str, ...]:
         """Enter the bundle of a manifest; returns the blobs wanted of it."""
@@ -324,7 +338,8 @@ class Reception:
         if self._receiver.init is not None and is_records(self._receiver.init):
             return self._receiver.confirmed(action.topic)
         if not shelf.blobs.has(self.file_id):
-            _log.error("blob %s is in the database but not in the store; it is asked for again", self.file_id)
+            form = "blob %s is in the database but not in the store; it is asked for again"
+            _log.error(form, self.file_id, extra=BLOB_LOST.of(file=self.file_id))
             shelf.store.forget_blob(self.file_id)
             return self._receiver.lost(action.topic)
         wanted: tuple[str, ...] = ()
@@ -375,5 +390,6 @@ class Reception:
         self._shelf.store.end_transfer(self.device, self.file_id, "refused", reason, wall())
         self._shelf.metrics.refused(word)
         self._receiver, self._unrecorded = self._new_receiver(None), ()
-        _log.warning("a manifest of %s is refused: %s", self.device, reason)
+        said = manifest_refused(word).of(device=self.device, reason=word)
+        _log.warning("a manifest of %s is refused: %s", self.device, reason, extra=said)
         return FileResponse(topic, FAILURE, f"{word}: {reason}"[:300])

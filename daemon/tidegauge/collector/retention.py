@@ -14,6 +14,7 @@ import msgspec
 from tidegauge.clocks import Wall
 from tidegauge.collector.config import RetentionConfig
 from tidegauge.collector.kept import ORDER, Kept
+from tidegauge.collector.log_kinds import BUNDLE_GIVEN_UP, RETENTION_DONE
 from tidegauge.collector.store import Store
 
 _log = logging.getLogger(__name__)
@@ -78,7 +79,11 @@ def apply(store: Store, destroy: Callable[[str], None], config: RetentionConfig,
     while store.condemn(before, now, _BATCH) == _BATCH:
         pass
     forget_rows(store, config, now)
-    return len(given), store.execute(destroy)
+    gone = store.execute(destroy)
+    if given or gone:
+        said = RETENTION_DONE.of(bundles=len(given), blobs=gone)
+        _log.info("%d bundles are given up; %d blobs that nothing needs are deleted", len(given), gone, extra=said)
+    return len(given), gone
 
 
 def forget_rows(store: Store, config: RetentionConfig, now: Wall) -> tuple[int, int]:
@@ -113,5 +118,6 @@ def _before(days: float, now: Wall) -> Wall:
 
 def give_up(store: Store, given: Iterable[Given]) -> None:
     for item in given:
-        _log.info("bundle %s of %s is given up: %s", item.bundle, item.device, item.reason)
+        said = BUNDLE_GIVEN_UP.of(device=item.device, bundle=item.bundle, reason=item.reason)
+        _log.info("bundle %s of %s is given up: %s", item.bundle, item.device, item.reason, extra=said)
         store.expire(item.device, item.bundle, item.reason)

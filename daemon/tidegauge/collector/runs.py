@@ -28,6 +28,7 @@ from tidegauge.collector.compare_process import (
     Outcome,
 )
 from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.log_kinds import RUN_FAILED
 from tidegauge.collector.registered import NET_SUFFIX
 from tidegauge.collector.request_rows import Run
 from tidegauge.collector.store import Store, StoredReport
@@ -149,7 +150,7 @@ class Runs(DBOSConfiguredInstance):
     @DBOS.step(name="fail-run")
     def fail(self, run: str, reason: str) -> str:
         """Record why there is no answer."""
-        _log.error("run %s failed: %s", run, reason)
+        _log.error("run %s failed: %s", run, reason, extra=RUN_FAILED.of(run=run))
         self._with.store.finish_run(run, "failed", reason=reason, finished=wall())
         return "failed"
 

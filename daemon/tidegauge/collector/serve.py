@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
-from tidegauge import signing
+from tidegauge import __version__, log_output, signing
 from tidegauge.clocks import wall
 from tidegauge.collector import housekeeping, retention, web
 from tidegauge.collector.access import Access
@@ -27,8 +26,9 @@ from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.collector.connection import BrokerLink
 from tidegauge.collector.crowd import limited
 from tidegauge.collector.ingest import COMMAND_TOPICS, TOPICS, Ingest
-from tidegauge.collector.jobs import Jobs
+from tidegauge.collector.jobs import Jobs, executor_id
 from tidegauge.collector.library import CompileLibrary
+from tidegauge.collector.log_kinds import COLLECTOR_CUT_SHORT, COLLECTOR_STARTED, COLLECTOR_STOPPING, COMMANDS_OPEN
 from tidegauge.collector.metrics import CollectorMetrics
 from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.presence import Presence
@@ -48,6 +48,7 @@ from tidegauge.collector.uploads import Uploads
 from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import write_durably
+from tidegauge.log_kinds import PREFIX
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,6 @@ class Collector:
 
 def run(config: CollectorConfig, listener: socket.socket) -> None:
     """Run until SIGTERM or Ctrl-C, on what `startup.claimed` holds. Raises TidegaugeError where it can't start."""
-    log_to_stderr()
     collector = _build(config, config.data_folder, listener)
     try:
         collector.jobs.start(collector.store)
@@ -91,6 +91,7 @@ def run(config: CollectorConfig, listener: socket.socket) -> None:
 def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
     opened = open_storage(config)
     store, blobs, partials = opened.store, opened.blobs, opened.partials
+    _name_lines(store.collector(), executor_id(data))
     check_reach(config, store)
     if not partials.shared:
         partials.keep_only((item.device, item.file_id) for item in store.open_transfers())
@@ -108,7 +109,7 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     topics = (*TOPICS, *COMMAND_TOPICS) if config.trust.keep_commands else TOPICS
     link = _link(config, store, jobs.executor, metrics, topics) if "ingest" in config.roles else None
     me = Claimant(jobs.executor, config.workers.dead_after)
-    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.enqueue, me, config.trust.devices, config.pull)
+    shelf = Shelf(store, blobs, partials, config.limits, metrics, jobs.completed, me, config.trust.devices, config.pull)
     signs = answer_key(data, config.trust.answer_key) if link is not None else None
     ingest = Ingest(shelf, link.publish if link is not None else _nobody, signs)
     site = Site(
@@ -129,6 +130,12 @@ def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Coll
     return Collector(data, listener, url, store, process, jobs, watch, ingest, link, WebServer(site, config.http))
 
 
+def _name_lines(collector: str, process: str) -> None:
+    """Each entry of the journal says which collector it is of, and which of its processes."""
+    if (output := log_output.installed()) is not None:
+        output.always = {f"{PREFIX}COLLECTOR": collector, f"{PREFIX}PROCESS": process}
+
+
 def check_reach(config: CollectorConfig, store: Store) -> None:
     """What others reach needs somebody to let in. Raises TidegaugeError."""
     if not is_loopback(config.http.host) and not config.access.proxies and not store.token_count():
@@ -145,7 +152,8 @@ def _relay(config: CollectorConfig, store: Store, link: BrokerLink | None) -> Re
     if not config.commands.key:
         return None
     key = signing.load(Path(config.commands.key))
-    _log.warning("operators of this collector command all boards that pin the key %s", key.public)
+    said = COMMANDS_OPEN.of(key=key.public)
+    _log.warning("operators of this collector command all boards that pin the key %s", key.public, extra=said)
     publish = link.publish if link is not None else _nobody
     return Relay(store, key, publish, lambda: link is not None and link.connected)
 
@@ -159,7 +167,7 @@ def _uploads(config: CollectorConfig, opened: Storage, jobs: Jobs) -> Uploads:
         config=config.uploads,
         executor=jobs.executor,
         folder=opened.data / "uploads",
-        completed=jobs.enqueue,
+        completed=jobs.completed,
         run=jobs.enqueue_run,
     )
     uploads.recover()
@@ -186,6 +194,8 @@ def _chores(config: CollectorConfig, opened: Storage, jobs: Jobs) -> list[Chore]
     }
     rules = config.retention
     keep = Chore("retention", _RETENTION_SECONDS, lambda: retention.apply(store, opened.blobs.delete, rules, wall()))
+    if (output := log_output.installed()) is not None:
+        work["lines that were left out"] = output.tick
     return [keep, *(Chore(name, _CHORE_SECONDS, do) for name, do in work.items())]
 
 
@@ -214,7 +224,7 @@ async def _serve(collector: Collector) -> None:
         await asyncio.wait([server, stopping], return_when=asyncio.FIRST_COMPLETED)
         by_itself = server.done()
         _cut_short_after(_STOP_SECONDS)
-        _log.info("stopping")
+        _log.info("stopping", extra=COLLECTOR_STOPPING.of())
         for task in (link, ingest, ready, stopping):
             task.cancel()
         collector.server.should_exit = True
@@ -269,12 +279,14 @@ class WebServer(uvicorn.Server):
 
 def _announce(collector: Collector) -> None:
     write_durably(collector.data / URL_FILE, msgspec.json.encode({"url": collector.url}))
+    _log.info("pages at %s", collector.url, extra=COLLECTOR_STARTED.of(version=__version__, pages=collector.url))
     print(f"collector ready: {collector.url}", flush=True)
 
 
 def _cut_short_after(seconds: float) -> None:
     def cut_short() -> None:
-        print("collector: stopped hard, something did not end in time; nothing is lost", file=sys.stderr, flush=True)
+        said = "stopped hard: something did not end in time; nothing is lost"
+        _log.warning(said, extra=COLLECTOR_CUT_SHORT.of())
         os._exit(0)
 
     timer = threading.Timer(seconds, cut_short)
@@ -287,9 +299,3 @@ def _url(http: HttpConfig, listener: socket.socket) -> str:
     host = f"[{host}]" if ":" in host else host
     scheme = "https" if http.certificate else "http"
     return f"{scheme}://{host}:{listener.getsockname()[1]}{http.base}/"
-
-
-def log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("uvicorn", "uvicorn.error", "litestar", "httpx", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidegauge import log_output
 from tidegauge.collector.config import CollectorConfig, HttpConfig
 from tidegauge.errors import TidegaugeError
 
 #: In the data folder while the collector runs: {"url": …}.
 URL_FILE = "collector.json"
+
+
+def begin_log() -> log_output.Output:
+    """Log lines to the journal where that is behind stderr, else there: time, level, part, sentence."""
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+    output = log_output.begin("tidegauge-collector", text)
+    for noisy in ("uvicorn", "uvicorn.error", "litestar", "httpx", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # DBOS writes to stderr by itself, past us, unless its logger has a handler already.
+    logging.getLogger("dbos").addHandler(logging.NullHandler())
+    return output
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from tidegauge.bundles.manifest import Manifest
 from tidegauge.clocks import wall
 from tidegauge.collector.config import TrustPolicy
 from tidegauge.collector.key_rows import DeviceKey
+from tidegauge.collector.log_kinds import ANSWER_KEY_MADE, KEY_TAKEN
 from tidegauge.collector.manifests import BadManifest
 from tidegauge.collector.store import Store
 from tidegauge.signing import KeyProvider
@@ -59,7 +60,8 @@ def answer_key(data: Path, given: str) -> KeyProvider:
         if not path.exists():
             raise
         return signing.load(path)  # another process was quicker
-    _log.info("answers are signed by the new key %s: boards may pin it (`link.collector_keys`)", key.public)
+    form = "answers are signed by the new key %s: boards may pin it (`link.collector_keys`)"
+    _log.info(form, key.public, extra=ANSWER_KEY_MADE.of(key=key.public))
     return key
 
 
@@ -77,11 +79,11 @@ class Trust:
         except signature.BadSignature as error:
             raise BadSignature(error.problem, error.cure) from error
         device = manifest.device
-        if (
-            judge(device, self.store.device_key(device), key, self.policy)
-            and self.store.pin_key(device, key, wall()) != key
-        ):
+        if not judge(device, self.store.device_key(device), key, self.policy):
+            return
+        if self.store.pin_key(device, key, wall()) != key:
             raise OtherKey(f"{device} has signed with another key a moment ago")
+        _log.info("the key of %s is %s from now on", device, key, extra=KEY_TAKEN.of(device=device, key=key))
 
 
 def judge(device: str, known: DeviceKey | None, key: str, policy: TrustPolicy) -> bool:

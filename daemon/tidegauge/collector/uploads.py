@@ -27,6 +27,7 @@ from tidegauge.collector.blobs import BlobStore, hash_of
 from tidegauge.collector.bundle_rows import BundleConflict
 from tidegauge.collector.config import UploadsConfig
 from tidegauge.collector.library_rows import LibraryEntry
+from tidegauge.collector.log_kinds import UPLOAD_REFUSED
 from tidegauge.collector.rate_limits import RateLimit
 from tidegauge.collector.registered import MODEL_SUFFIXES, Registered
 from tidegauge.collector.request_rows import Run, Upload, UploadKind, new_id
@@ -172,7 +173,8 @@ class Uploads:
         try:
             result = self._entered(asked, place, sha256)
         except (TidegaugeError, OSError) as error:
-            _log.warning("an uploaded %s is refused: %s", asked.kind, error)
+            said = UPLOAD_REFUSED.of(upload=upload, what=asked.kind)
+            _log.warning("an uploaded %s is refused: %s", asked.kind, error, extra=said)
             problem = str(error).replace(f"{place}/", "")
             self.store.set_upload(upload, wall(), state="failed", problem=problem[:1000])
         else:

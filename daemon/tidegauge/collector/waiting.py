@@ -12,6 +12,7 @@ import msgspec
 
 from tidegauge.clocks import wall
 from tidegauge.collector.key_rows import Waiting
+from tidegauge.collector.log_kinds import COMMAND_ANSWER_IGNORED, COMMAND_NOT_KEPT
 from tidegauge.collector.store import Store
 from tidegauge.link.command_wire import LONGEST_LIFE, MAX_COMMAND, CommandAnswer, Order, Signed, digest
 from tidegauge.link.gate import Refusal
@@ -39,7 +40,8 @@ def keep(store: Store, device: str, payload: bytes) -> None:
     if order.device != device or not now < order.expires <= now + LONGEST_LIFE or not store.knows_device(device):
         return
     if not store.keep_command(device, Waiting(digest(envelope.payload), payload, order.expires), now):
-        _log.warning("a command for %s is not kept: too many wait for it", device)
+        said = COMMAND_NOT_KEPT.of(device=device)
+        _log.warning("a command for %s is not kept: too many wait for it", device, extra=said)
 
 
 def answered(store: Store, device: str, payload: bytes) -> None:
@@ -49,7 +51,8 @@ def answered(store: Store, device: str, payload: bytes) -> None:
     known = store.device_key(device)
     verified = known is not None and _signed_by(known.key, envelope)
     if known is not None and not verified:
-        _log.warning("an answer is ignored: it is not signed by the key of %s", device)
+        said = COMMAND_ANSWER_IGNORED.of(device=device)
+        _log.warning("an answer is ignored: it is not signed by the key of %s", device, extra=said)
         return
     over = answer.state != "running" and answer.reason not in _PASSING
     if over:

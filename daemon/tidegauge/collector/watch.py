@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tidegauge.clocks import monotonic
 from tidegauge.collector.config import WorkersConfig
 from tidegauge.collector.jobs import Jobs
+from tidegauge.collector.log_kinds import CHORE_FAILED, PROCESS_DIED
 from tidegauge.collector.store import Store
 from tidegauge.errors import TidegaugeError
 
@@ -71,13 +72,15 @@ class Watch:
         try:
             chore.do()
         except _PASSING as error:
-            _log.error("%s failed and is tried again: %s", chore.name, " ".join(str(error).split())[:500])
+            said = CHORE_FAILED.of(chore=chore.name)
+            _log.error("%s failed and is tried again: %s", chore.name, " ".join(str(error).split())[:500], extra=said)
 
     def _beat(self) -> None:
         self._store.beat(self._jobs.executor, self._host, self._jobs.version)
 
     def _sweep(self) -> None:
         for executor, count in self._store.bury(self._config.dead_after, self._jobs.rescue).items():
-            _log.warning("the process %s has died; %d comparisons of it go on elsewhere", executor, count)
+            said = PROCESS_DIED.of(process=executor, comparisons=count)
+            _log.warning("the process %s has died; %d comparisons of it go on elsewhere", executor, count, extra=said)
         living = {each.version for each in self._store.living(self._config.dead_after)}
         self._jobs.take_over(living)

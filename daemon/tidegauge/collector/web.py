@@ -35,6 +35,7 @@ from tidegauge.collector.access import PUBLIC, Access, admit, asked_of, pictures
 from tidegauge.collector.api import TheSite
 from tidegauge.collector.compare_process import HTML, JSON
 from tidegauge.collector.headers import with_security
+from tidegauge.collector.log_kinds import REQUEST_FAILED, STORAGE_FAILED
 from tidegauge.collector.pages import routes
 from tidegauge.collector.pages.live import Feeds
 from tidegauge.collector.roles import Visitor
@@ -153,18 +154,18 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
 
 
 def _own_error(request: Request[Any, Any, Any], error: TidegaugeError) -> Response[Any]:
-    _log.error("%s %s: %s", request.method, request.scope["path"], error)
+    _log.error("%s %s: %s", request.method, request.scope["path"], error, extra=REQUEST_FAILED.of())
     return _error(request, HTTP_500_INTERNAL_SERVER_ERROR, str(error))
 
 
 def _unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """A mistake in this program: whoever reads the log must see where."""
-    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error, extra=REQUEST_FAILED.of())
     return _error(request, HTTP_500_INTERNAL_SERVER_ERROR, "the collector made a mistake: its log says where")
 
 
 def _storage_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    _log.error("%s %s: %s", request.method, request.scope["path"], error)
+    _log.error("%s %s: %s", request.method, request.scope["path"], error, extra=STORAGE_FAILED.of())
     return _error(request, HTTP_503_SERVICE_UNAVAILABLE, "the collector's storage failed: see its log, and try again")
 
 

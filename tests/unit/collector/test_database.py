@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from tidegauge.clocks import Wall
 from tidegauge.collector import tables
+from tidegauge.collector.log_kinds import DATABASE_MIGRATED
 from tidegauge.collector.store import Store
 from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.errors import TidegaugeError
@@ -35,12 +36,16 @@ def test_new_database_has_the_schema_of_the_program(store: Store) -> None:
     assert differences(store) == []
 
 
-def test_database_of_the_previous_version_is_upgraded_with_all_in_it(tmp_path: Path) -> None:
+def test_database_of_the_previous_version_is_upgraded_with_all_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "collector.sqlite"
     with sqlite3.connect(path) as old:
         old.executescript(SCHEMA_1.read_text())
     old.close()
     store = Store(path)
+    (said,) = [record.said for record in caplog.records if hasattr(record, "said")]
+    assert said.kind is DATABASE_MIGRATED and said.fields["before"] == "0001" < said.fields["after"]
     assert differences(store) == []
     done, waiting = store.bundles()
     assert (done.state, done.culprit, done.exit_code, done.generation) == ("compared", "conv3", 1, 0)
@@ -51,8 +56,10 @@ def test_database_of_the_previous_version_is_upgraded_with_all_in_it(tmp_path: P
     assert store.devices()[0].alarms == 1
     name = store.collector()
     store.close()
+    caplog.clear()
     again = Store(path)
     assert again.collector() == name and len(again.bundles()) == 2
+    assert not caplog.records, "nothing to tell of a database that is up to date"
     again.close()
 
 

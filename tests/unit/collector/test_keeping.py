@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from tidegauge.collector import retention, verify
 from tidegauge.collector.bundle_rows import StoredReport
 from tidegauge.collector.config import RetentionConfig
 from tidegauge.collector.kept import Kept
+from tidegauge.collector.log_kinds import BUNDLE_GIVEN_UP, RETENTION_DONE
 from tidegauge.collector.request_rows import Run
 from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.tables import Bundle
@@ -85,12 +87,23 @@ def apply(shelf: Shelf, **rules: float) -> tuple[int, int]:
     return retention.apply(shelf.store, shelf.blobs.delete, RetentionConfig(**rules), LATER)  # type: ignore[arg-type]
 
 
-def test_old_bundles_go_by_class_and_pinned_ones_stay(shelf: Shelf, add: Callable[..., Any]) -> None:
+def test_old_bundles_go_by_class_and_pinned_ones_stay(
+    shelf: Shelf, add: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     old, pinned = add("bundle-0001", day=10), add("bundle-0002", day=10)
     add("bundle-0003", day=95)
     add("bundle-0004", day=10, exit_code=0)
     shelf.store.pin("cam-1", "bundle-0002", True)
     assert apply(shelf, culprit_days=30) == (1, 1)  # its log: the input is that of the others too
+    given_up, done = [record.said for record in caplog.records]
+    assert (given_up.kind, given_up.fields["device"], given_up.fields["bundle"]) == (
+        BUNDLE_GIVEN_UP,
+        "cam-1",
+        "bundle-0001",
+    )
+    assert (done.kind, done.fields) == (RETENTION_DONE, {"bundles": 1, "blobs": 1})
+    caplog.clear()
     gone = row(shelf, "bundle-0001")
     assert gone.state == "expired" and gone.exit_code == 1 and "older than 30 days" in gone.reason
     assert shelf.blobs.has(old.head_id)  # what the board said stays
@@ -99,6 +112,7 @@ def test_old_bundles_go_by_class_and_pinned_ones_stay(shelf: Shelf, add: Callabl
     assert all(shelf.blobs.has(name) for name in pinned.blobs)
     assert [row(shelf, f"bundle-000{number}").state for number in (2, 3, 4)] == ["compared"] * 3
     assert apply(shelf, culprit_days=30) == (0, 0)
+    assert not caplog.records
     assert not shelf.store.add_bundle(old.manifest, old.head_id, LATER)  # a board that offers it again is told "stored"
     assert shelf.store.wanted("cam-1", "bundle-0001") == ()
 

@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 from needs import unless
-from tidegauge.log_kinds import KINDS
+from tidegauge.collector.log_kinds import KINDS as OF_COLLECTOR
+from tidegauge.log_kinds import KINDS as OF_AGENT
 from unit.docs.generators import ROOT, tool
 
+KINDS = (*OF_AGENT, *OF_COLLECTOR)
 CATALOG = ROOT / "systemd" / "tidegauge.catalog"
 
 needs_journalctl = unless(shutil.which("journalctl") is not None, "journalctl is not installed")

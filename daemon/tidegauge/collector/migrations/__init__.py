@@ -18,15 +18,17 @@ FIRST = "0001"
 _LOCK = 0x7469_6465
 
 
-def upgrade(connection: Connection, where: str) -> None:
+def upgrade(connection: Connection, where: str) -> tuple[str, str]:
     """Bring the database to the present schema, inside the open transaction: all of it or nothing.
 
+    Returns the revision that was found, "" in a new database, and the present one.
     Raises TidegaugeError where a newer program has made it.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
     config = configuration(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in scripts.walk_revisions()}
     found = MigrationContext.configure(connection).get_current_heads()
     old = not found and inspect(connection).has_table("schema_version")
     version = connection.execute(text("SELECT version FROM schema_version")).scalar() if old else 1
@@ -38,6 +40,7 @@ def upgrade(connection: Connection, where: str) -> None:
     if old:
         command.stamp(config, FIRST)
     command.upgrade(config, "head")
+    return FIRST if old else ", ".join(found), str(scripts.get_current_head())
 
 
 def configuration(connection: Connection) -> Config:

@@ -18,6 +18,7 @@ from litestar.response import Stream
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidegauge.clocks import monotonic
+from tidegauge.collector.log_kinds import STORAGE_FAILED
 from tidegauge.collector.pages.common import Shown, digest
 from tidegauge.errors import TidegaugeError
 
@@ -56,7 +57,7 @@ class Feed:
             except HTTPException as error:
                 self.end(error.detail)
             except (SQLAlchemyError, TidegaugeError, OSError) as error:
-                _log.warning("a live page can't be looked at, and is tried again: %s", error)
+                _log.warning("a live page can't be looked at, and is tried again: %s", error, extra=STORAGE_FAILED.of())
             await asyncio.sleep(max(PERIOD, SHARE * (monotonic() - began)))
 
     def tell(self, version: str) -> None:
