@@ -59,6 +59,22 @@ EXTRAS = {
 #: Errors of a disk, quota or limit that is used up.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SERVICES = frozenset({("agent", "run"), ("collector", "run")})
+#: What a path may be at fault for, and its cure. Any other error of the system is a fault of the program.
+CURES = {
+    **dict.fromkeys(NO_ROOM, "make room, then run it again"),
+    errno.EACCES: "run it as a user who may, or change owner and mode",
+    errno.EPERM: "run it as a user who may, or change owner and mode",
+    errno.EROFS: "mount the disk writable, or give a path on another one",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: a part of it is no folder",
+    errno.EISDIR: "check the path: it is a folder",
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.ELOOP: "check the path: a link in it leads back to itself",
+    errno.EIO: "the disk has a fault: look at the kernel's log, and try a copy on another one",
+    errno.ESTALE: "mount the network's folder anew",
+}
+#: Of these nothing needs to name the file: reading and writing fail without its name.
+NAMELESS = NO_ROOM | {errno.EIO}
 
 
 class _Lazy(click.Group):
@@ -107,14 +123,33 @@ def main() -> None:
     except BrokenPipeError:
         _leave_stdout()  # the reader has left: nothing to say to it
         sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        said = _path_at_fault(error)
         # A service ends by its traceback and is restarted: code 2 would say that only a person can help.
-        if error.errno not in NO_ROOM or tuple(sys.argv[1:3]) in SERVICES:
+        if not said or tuple(sys.argv[1:3]) in SERVICES:
             raise
-        _leave_stdout()
-        where = error.filename or "the output, or a file that was being written"
-        click.echo(f"tidegauge: {where}: {error.strerror}: make room, then run it again", err=True)
+        if isinstance(error, OSError) and error.errno in NAMELESS:
+            _leave_stdout()
+        click.echo(f"tidegauge: {said}", err=True)
         sys.exit(2)
+
+
+def _path_at_fault(error: Exception) -> str:
+    """The sentence for an error that a path is at fault for, with its cure; empty for any other."""
+    if isinstance(error, OSError):
+        name = error.filename
+        if error.errno not in CURES or not (name or error.errno in NAMELESS):
+            return ""
+        doing = "written" if error.errno in NO_ROOM else "read or written"
+        where = os.fsdecode(name) if isinstance(name, str | bytes) else f"the output, or a file that was being {doing}"
+        return f"{where}: {error.strerror}: {CURES[error.errno]}"
+    if isinstance(error, UnicodeEncodeError):
+        if not any("\ud800" <= character <= "\udfff" for character in error.object):
+            return ""
+        return f"a file's name is no text, and can't be printed ({error.object[:200]!a}): rename it"
+    # What pathlib says of a link that leads back to itself, up to Python 3.12.
+    said = str(error)
+    return f"{said}: {CURES[errno.ELOOP]}" if said.startswith("Symlink loop from ") else ""
 
 
 def _leave_stdout() -> None:
