@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from board import outages, server
+from board import limits, outages, server
 from board.releases import Releases
 from board.tree import Tree, bundle, copied, wait_for
 from tidegauge.demo.broker import free_port
@@ -268,6 +268,8 @@ class BoardTest(Releases):
         self.holds(group, "same board, same artifacts", now["device"] == kept["device"])
 
 
+#: Steps that are no method of `BoardTest`.
+ELSEWHERE = limits.STEPS | outages.STEPS
 STEPS = (
     "install",
     "configure",
@@ -277,6 +279,7 @@ STEPS = (
     "accelerator_hangs",
     "stopped",
     "refused",
+    *limits.STEPS,
     "disk_full",
     "upgraded",
     "power_cut",
@@ -302,8 +305,8 @@ def measure(suite: str, steps: tuple[str, ...] = STEPS) -> Report:
         for step in steps:
             print(step.replace("_", " "), flush=True)
             try:
-                if step in outages.STEPS:
-                    outages.STEPS[step](test)
+                if step in ELSEWHERE:
+                    ELSEWHERE[step](test)
                 else:
                     getattr(test, step)()
             except (TimeoutError, AssertionError, subprocess.TimeoutExpired, OSError) as error:

@@ -30,6 +30,9 @@ PLATFORMS = [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_28", "2_27"
     "--platform=manylinux2014_x86_64"
 ]
 
+#: How systemd-nspawn ends when what it runs reboots, with --keep-unit.
+FORCE_RESTART = 133
+
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     """What `condition` returned once it was true. Raises TimeoutError after `seconds`."""
@@ -83,6 +86,10 @@ class Tree:
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
 
+    @property
+    def booted(self) -> bool:
+        return self._leader != 0
+
     def inside(self, path: Path) -> str:
         """The path as the tree's own programs see it."""
         return "/" + str(path.relative_to(self.root))
@@ -117,7 +124,7 @@ class Tree:
         inside += [*(["--private-network"] if self.own_network else []), "-D"]
         console = (self.root / "console.log").open("wb")
         self._process = subprocess.Popen(
-            ["script", "-qfc", " ".join([*inside, str(self.root)]), "/dev/null"],
+            ["script", "-qefc", " ".join([*inside, str(self.root)]), "/dev/null"],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -172,6 +179,13 @@ class Tree:
             self.pull_plug()
             raise
         self._process, self._leader = None, 0
+
+    def goes_down(self, seconds: float) -> bool:
+        """Wait until the tree has gone down by itself; whether it did so to be booted again."""
+        assert self._process is not None
+        code = self._process.wait(seconds)
+        self._process, self._leader = None, 0
+        return code == FORCE_RESTART
 
     def pull_plug(self) -> None:
         """Everything at once, nothing closed. Returns when systemd-nspawn has let go of the tree: it can be booted."""
