@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, not_, or_, select
 
 from tidegauge.clocks import Wall
 from tidegauge.collector.database import batches, upsert
@@ -119,10 +119,18 @@ def hold(connection: Connection, names: Iterable[str]) -> None:
 
 def lacking(connection: Connection, device: str, bundle: str) -> list[str]:
     """Blobs of a bundle that are wanted and not here."""
+    return sorted(row.sha256 for row in connection.execute(_lacking(device, bundle)))
+
+
+def lacks(connection: Connection, device: str, bundle: str) -> bool:
+    """Whether there are any: with each blob that comes, a bundle of many is not counted through."""
+    return connection.execute(_lacking(device, bundle).limit(1)).first() is not None
+
+
+def _lacking(device: str, bundle: str) -> Select[Any]:
     here = exists().where(blobs.c.sha256 == bundle_blobs.c.sha256)
     mine = and_(bundle_blobs.c.device == device, bundle_blobs.c.bundle == bundle)
-    query = select(bundle_blobs.c.sha256).where(and_(mine, bundle_blobs.c.wanted, ~here))
-    return sorted(connection.execute(query).scalars())
+    return select(bundle_blobs.c.sha256).where(and_(mine, bundle_blobs.c.wanted, ~here))
 
 
 def waiting_for(sha256: str) -> Any:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from tidegauge.bundles.manifest import Manifest, blobs_of
 from tidegauge.clocks import Wall
-from tidegauge.collector.blob_rows import BlobRows, Key, hold, lacking, waiting_for
+from tidegauge.collector.blob_rows import BlobRows, Key, hold, lacking, lacks, waiting_for
 from tidegauge.collector.database import batches, upsert
 from tidegauge.collector.kept import Kept
 from tidegauge.collector.tables import Bundle, BundleState, blobs, bundle_blobs, bundles, reports
@@ -99,9 +99,7 @@ class BundleRows(BlobRows):
                 charge(connection, sender, pulled, now)
             waiting = connection.execute(waiting_for(sha256).with_for_update(of=bundles))
             keys = [(row.device, row.bundle) for row in waiting]
-            for key in keys:
-                connection.execute(update(bundles).where(_key(*key)).values(progress=now))
-            done = [key for key in keys if _settle(connection, *key)]
+            done = [key for key in keys if _settle(connection, *key, progress=now)]
         return [*done, *self._taken_in_meanwhile(sha256, keys)]
 
     def _taken_in_meanwhile(self, sha256: str, known: Collection[Key]) -> list[Key]:
@@ -126,7 +124,7 @@ class BundleRows(BlobRows):
             for some in batches(sorted(names or ())):
                 chosen = and_(mine, bundle_blobs.c.sha256.in_(some))
                 connection.execute(update(bundle_blobs).where(chosen).values(wanted=True))
-            if lacking(connection, device, bundle):
+            if lacks(connection, device, bundle):
                 done = and_(_key(device, bundle), bundles.c.state.in_(("compared", "failed", "comparing")))
                 connection.execute(update(bundles).where(done).values(partial=True, progress=now))
 
@@ -245,12 +243,17 @@ class BundleRows(BlobRows):
             return [(row.device, row.bundle, row.generation) for row in rows]
 
 
-def _settle(connection: Connection, device: str, bundle: str) -> bool:
+def _settle(connection: Connection, device: str, bundle: str, progress: Wall | None = None) -> bool:
+    """`progress`: when a blob of it has come, None where none has."""
     columns = (bundles.c.state, bundles.c.partial, bundles.c.generation)
-    row = connection.execute(select(*columns).where(_key(device, bundle)).with_for_update()).first()
+    if progress is None:
+        row = connection.execute(select(*columns).where(_key(device, bundle)).with_for_update()).first()
+    else:
+        change = update(bundles).where(_key(device, bundle)).values(progress=progress)
+        row = connection.execute(change.returning(*columns)).first()
     if row is None or (row.state not in _UNFINISHED and not row.partial):
         return row is not None and row.state == "complete"
-    if lacking(connection, device, bundle):
+    if lacks(connection, device, bundle):
         if row.state == "received":
             _set(connection, device, bundle, state="waiting_blobs")
         return False

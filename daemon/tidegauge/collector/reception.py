@@ -155,22 +155,20 @@ class Reception:
         shelf = self._shelf
         init: Init | None = None
         coverage: Ranges = ()
-        found = shelf.store.transfer(self.device, self.file_id)
+        found, held = shelf.store.known(self.device, self.file_id)
         if found is not None and found[0].state in ("receiving", "stored"):
             init = msgspec.convert(found[1], Init)
             if found[0].state == "receiving" and shelf.partials.exists(self.device, self.file_id):
                 coverage = found[0].coverage
-        known = found is not None and found[0].state == "stored" and init is not None and is_records(init)
-        receiver = self._new_receiver(init, coverage, known)
+        taken = found is not None and found[0].state == "stored" and init is not None and is_records(init)
+        receiver = self._new_receiver(init, coverage, held or taken)
         if found is not None and found[0].fin and init is not None and not receiver.stored and not receiver.complete:
             topic = fin_topic(self.device, self.file_id, init.size)
             receiver.handle(topic, FinCommand(init.size, self.file_id), b"", now)
         return receiver
 
-    def _new_receiver(self, init: Init | None, coverage: Ranges = (), known: bool = False) -> Receiver:
-        shelf = self._shelf
-        limits = ReceiverLimits(max_size=shelf.limits.blob_bytes)
-        stored = known or shelf.store.has_blob(self.file_id)
+    def _new_receiver(self, init: Init | None, coverage: Ranges, stored: bool) -> Receiver:
+        limits = ReceiverLimits(max_size=self._shelf.limits.blob_bytes)
         return Receiver(self.file_id, limits, init=init, coverage=coverage, stored=stored)
 
     def _before_init(self, topic: str, payload: bytes) -> FileResponse | None:
@@ -187,9 +185,9 @@ class Reception:
             return None
         if not is_manifest(init) and self._over_budget():
             return self._postpone(topic, "budget", BUDGET_SECONDS)
-        mine = [item for item in self._shelf.store.open_transfers(self.device) if item.file_id != self.file_id]
-        room = self._shelf.limits.device_partial_bytes - sum(item.size for item in mine)
-        if len(mine) >= self._shelf.limits.device_transfers or init.size > room:
+        others, size = self._shelf.store.open_beside(self.device, self.file_id)
+        room = self._shelf.limits.device_partial_bytes - size
+        if others >= self._shelf.limits.device_transfers or init.size > room:
             return self._postpone(topic, "device_quota")
         return None
 
@@ -389,7 +387,7 @@ class Reception:
         self._shelf.partials.discard(self.device, self.file_id)
         self._shelf.store.end_transfer(self.device, self.file_id, "refused", reason, wall())
         self._shelf.metrics.refused(word)
-        self._receiver, self._unrecorded = self._new_receiver(None), ()
+        self._receiver, self._unrecorded = self._new_receiver(None, (), self._shelf.store.has_blob(self.file_id)), ()
         said = manifest_refused(word).of(device=self.device, reason=word)
         _log.warning("a manifest of %s is refused: %s", self.device, reason, extra=said)
         return FileResponse(topic, FAILURE, f"{word}: {reason}"[:300])

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, literal, o
 from tidegauge.clocks import Wall
 from tidegauge.collector.coverage import Coverage
 from tidegauge.collector.database import Database, batches, columns, now_of, upsert
-from tidegauge.collector.tables import Transfer, TransferState, executors, pulled, transfers
+from tidegauge.collector.tables import Transfer, TransferState, blobs, executors, pulled, transfers
 from tidegauge.link import ranges
 from tidegauge.link.ranges import Ranges
 
@@ -45,8 +45,13 @@ class TransferRows(Database):
     def transfer(self, device: str, file_id: str) -> tuple[Transfer, dict[str, Any]] | None:
         """A transfer and the init message it began with."""
         with self._reading.begin() as connection:
-            row = connection.execute(select(transfers).where(_key(device, file_id))).first()
-        return None if row is None else (msgspec.convert(row, Transfer, from_attributes=True), row.init)
+            return _transfer(connection, device, file_id)
+
+    def known(self, device: str, file_id: str) -> tuple[tuple[Transfer, dict[str, Any]] | None, bool]:
+        """The same, and whether the file's bytes are held, whoever sent them."""
+        with self._reading.begin() as connection:
+            held = connection.execute(select(blobs.c.size).where(blobs.c.sha256 == file_id)).first() is not None
+            return _transfer(connection, device, file_id), held
 
     def set_transfer(self, device: str, file_id: str, init: dict[str, Any], size: int, now: Wall) -> None:
         """A transfer begins (again). Of one that is open the bytes stay, and the board's last `init` holds."""
@@ -65,7 +70,8 @@ class TransferRows(Database):
             **_UNCLAIMED,
         }
         with self._engine.begin() as connection:
-            upsert(connection, transfers, row, where=transfers.c.state != "receiving")
+            if upsert(connection, transfers, row, where=transfers.c.state != "receiving"):
+                return
             same = and_(_key(device, file_id), transfers.c.state == "receiving", transfers.c.size == size)
             connection.execute(update(transfers).where(same).values(init=init))
 
@@ -129,14 +135,20 @@ class TransferRows(Database):
         with self._engine.begin() as connection:
             connection.execute(update(transfers).where(_key(device, file_id)).values(**values))
 
-    def open_transfers(self, device: str | None = None, idle_since: Wall | None = None) -> list[Transfer]:
-        """Transfers that have begun and not ended, of one device or of all; those without a byte since a time."""
+    def open_transfers(self, idle_since: Wall | None = None) -> list[Transfer]:
+        """Transfers that have begun and not ended; those without a byte since a time."""
         query = select(*columns(transfers, "init")).where(transfers.c.state == "receiving")
-        if device is not None:
-            query = query.where(transfers.c.device == device)
         if idle_since is not None:
             query = query.where(transfers.c.updated < idle_since)
         return self._rows(query, Transfer)
+
+    def open_beside(self, device: str, file_id: str) -> tuple[int, int]:
+        """Number and bytes of the transfers of a device that have begun and not ended, but for that of one file."""
+        mine = and_(transfers.c.device == device, transfers.c.state == "receiving", transfers.c.file_id != file_id)
+        query = select(func.count(), func.coalesce(func.sum(transfers.c.size), 0)).where(mine)
+        with self._reading.begin() as connection:
+            number, size = connection.execute(query).one()
+        return int(number), int(size)
 
     def sent_by_another(self, device: str, names: Collection[str], since: Wall) -> set[str]:
         """Which of these files another device is sending at the moment, with a byte since a time."""
@@ -168,12 +180,20 @@ class TransferRows(Database):
 
 
 def charge(connection: Connection, device: str, size: int, now: Wall) -> None:
-    """Within a transaction: bytes of a blob have been taken from a device."""
+    """Within a transaction: bytes of a blob have been taken from a device. The first of a day end older accounts."""
     day = int(now // _DAY)
-    upsert(connection, pulled, {"device": device, "day": day, "size": 0}, only=())
     today = and_(pulled.c.device == device, pulled.c.day == day)
-    connection.execute(update(pulled).where(today).values(size=pulled.c.size + size))
+    more = update(pulled).where(today).values(size=pulled.c.size + size)
+    if connection.execute(more).rowcount:
+        return
+    upsert(connection, pulled, {"device": device, "day": day, "size": 0}, only=())
+    connection.execute(more)
     connection.execute(pulled.delete().where(and_(pulled.c.device == device, pulled.c.day < day - 1)))
+
+
+def _transfer(connection: Connection, device: str, file_id: str) -> tuple[Transfer, dict[str, Any]] | None:
+    row = connection.execute(select(transfers).where(_key(device, file_id))).first()
+    return None if row is None else (msgspec.convert(row, Transfer, from_attributes=True), row.init)
 
 
 def end_stored(connection: Connection, device: str, file_id: str, now: Wall) -> None:
