@@ -216,7 +216,7 @@ def measure(size: int, rounds: int, large: int, slow: int, seconds: float) -> Re
     with tempfile.TemporaryDirectory(prefix="tg-") as temporary:
         folder = Path(temporary)
         CertificateAuthority(folder).issue("broker", "localhost")
-        plain = Mosquitto(folder, "set_tcp_nodelay true\nmax_queued_messages 1000\n")
+        plain = Mosquitto(folder, "set_tcp_nodelay true\nmax_queued_messages 1000\nsys_interval 1\n")
         secure_folder = folder / "secure"
         secure_folder.mkdir()
         files = f"cafile {folder}/ca.pem\ncertfile {folder}/broker.pem\nkeyfile {folder}/broker.key\n"
