@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from faults.small_board import SmallBoard, metrics, wait_for
 from integration.link_peer import Mosquitto, free_port, link
-from tidegauge.errors import TidegaugeError
+from tidegauge.evaluation.budget import loaded
 from tidegauge.link import mqtt, tls_slots
 from tidegauge.link.config import LinkConfig
 
@@ -279,9 +279,5 @@ def watched(small: SmallBoard, authority: Authority, settings: dict[str, object]
         wait_for((certificates / "current.pem").exists, 60, "the new certificate in use")
         wait_for(lambda: ends() > now + 80 * 86400, 60, "its end in the metrics")
         wait_for(lambda: not small.status().link.renewal, 60, "nothing more to be done")
-
-
-def test_a_certificate_that_can_not_be_read_is_said(tmp_path: Path) -> None:
-    (tmp_path / "c.pem").write_text("nothing")
-    with pytest.raises(TidegaugeError, match="can't be read"):
-        tls_slots.name_of(tmp_path / "c.pem")
+        assert loaded(agent.pid, "msgspec")
+        assert not loaded(agent.pid, "cryptography"), "what reads and makes certificates stays out of the agent"

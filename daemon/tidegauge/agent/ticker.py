@@ -13,8 +13,7 @@ from tidegauge.agent.notify import Notifier
 from tidegauge.agent.state import StateStore
 from tidegauge.clocks import monotonic
 from tidegauge.errors import TidegaugeError
-from tidegauge.link import tls_slots
-from tidegauge.link.certificates import expiry
+from tidegauge.link import certificate_process, tls_slots
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.uplink import Uplink
 from tidegauge.log_kinds import CERTIFICATE_REFUSED
@@ -96,7 +95,7 @@ class Ticker:
         """When it ends, whether a new one is due, and whether one has come, which is tried at once."""
         link, state = self._link, self._uplink.state
         try:
-            ends = await asyncio.to_thread(lambda: expiry(Path(tls_slots.in_use(link).cert)))
+            ends = await asyncio.to_thread(lambda: certificate_process.read(Path(tls_slots.in_use(link).cert)).ends)
             self._metrics.certificate.labels("link").set(ends)
             state.renewal = await asyncio.to_thread(tls_slots.request_if_due, link)
             came = await asyncio.to_thread(tls_slots.came, link)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from pathlib import Path
 
 from tidegauge.clocks import wall
-from tidegauge.link.certificates import validity
+from tidegauge.errors import TidegaugeError
+from tidegauge.link import certificate_process
 from tidegauge.link.config import LinkConfig
 from tidegauge.link.errors import AuthRefused, CertificateExpired, TlsFailed, Unreachable
+
+log = logging.getLogger(__name__)
 
 #: X.509 verification codes of OpenSSL.
 DATES = {9: "is not valid yet", 10: "has ended"}
 
 
 def check_dates(config: LinkConfig, found: BaseException | None) -> None:
-    """Raises CertificateExpired where that is why no connection came about: a broker says no more, it hangs up."""
+    """Raises CertificateExpired where that is why no connection came about: a broker says no more, it hangs up.
+
+    May wait for a process: call it in a thread.
+    """
     if isinstance(found, ssl.SSLCertVerificationError) and found.verify_code in DATES:
         raise CertificateExpired(
             f"the certificate of the broker {config.host}:{config.port} {DATES[found.verify_code]} by this clock",
@@ -25,9 +32,13 @@ def check_dates(config: LinkConfig, found: BaseException | None) -> None:
         ) from found
     if not config.cert:
         return
-    begins, ends = validity(Path(config.cert))
-    if not begins <= wall() < ends:
-        said = "has ended" if wall() >= ends else "is not valid yet by this clock"
+    try:
+        own = certificate_process.read(Path(config.cert))
+    except TidegaugeError as error:  # the connection's own failure is what counts, and is told without this too
+        log.warning("whether the link's certificate has ended is not known: %s", error)
+        return
+    if not own.begins <= wall() < own.ends:
+        said = "has ended" if wall() >= own.ends else "is not valid yet by this clock"
         raise CertificateExpired(
             f"the certificate {config.cert} {said}, and the broker {config.host}:{config.port} gave no connection",
             "renew it (agent_config/broker/README.md), or set this machine's clock",

@@ -360,7 +360,7 @@ async def _enter(client: aiomqtt.Client, config: LinkConfig) -> None:
             f"the broker {where} refused the connection ({error})", "see the broker's log; try `link.protocol`"
         ) from error
     except aiomqtt.MqttError as error:
-        check_dates(config, error.__context__)
+        await asyncio.to_thread(check_dates, config, error.__context__)
         if isinstance(error.__context__, ssl.SSLError):
             raise TlsFailed(
                 f"no TLS with the broker {where}: {error.__context__}", "check `link.ca`, `link.cert`, `link.key`"

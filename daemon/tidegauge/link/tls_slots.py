@@ -16,19 +16,15 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegauge.clocks import wall
 from tidegauge.errors import TidegaugeError
 from tidegauge.files import sync_folder, write_durably
-from tidegauge.link.certificates import validity
+from tidegauge.link import certificate_process
 from tidegauge.link.config import LinkConfig
 from tidegauge.log_kinds import CERTIFICATE_REFUSED, CERTIFICATE_TAKEN
-
-if TYPE_CHECKING:
-    from cryptography import x509
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +70,7 @@ def in_use(config: LinkConfig) -> LinkConfig:
         return config
     path = folder / CURRENT
     try:
-        if validity(path)[1] < validity(Path(config.cert))[1]:
+        if certificate_process.read(path).ends < certificate_process.read(Path(config.cert)).ends:
             return config
     except TidegaugeError as error:
         log.error("the renewed certificate is not used: %s", error, extra=CERTIFICATE_REFUSED.of())
@@ -85,11 +81,11 @@ def in_use(config: LinkConfig) -> LinkConfig:
 def check_new(candidate: LinkConfig, present: Path) -> None:
     """Raises TidegaugeError for a certificate that isn't for this board's new key and name, or not for this moment."""
     path = Path(candidate.cert)
-    begins, ends = validity(path)
-    if not begins <= wall() < ends:
+    new, old = certificate_process.read(path), certificate_process.read(present)
+    if not new.begins <= wall() < new.ends:
         raise TidegaugeError(f"{path} is not valid now, by this clock", "sign the request again, or set the clock")
-    if name_of(path) != name_of(present):
-        raise TidegaugeError(f"{path} is for {name_of(path)!r}, not for {name_of(present)!r}", "sign the right request")
+    if new.name != old.name:
+        raise TidegaugeError(f"{path} is for {new.name!r}, not for {old.name!r}", "sign the right request")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(candidate.cert, candidate.key)
     except (ssl.SSLError, OSError) as error:
@@ -118,8 +114,8 @@ def request_if_due(config: LinkConfig) -> str:
     if folder is None:
         return ""
     present = Path(in_use(config).cert)
-    begins, ends = validity(present)
-    if wall() < begins + RENEW_AT * (ends - begins) or (folder / NEXT).exists():
+    read = certificate_process.read(present)
+    if wall() < read.begins + RENEW_AT * (read.ends - read.begins) or (folder / NEXT).exists():
         return ""
     if not (folder / NEXT_REQUEST).exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,32 +124,11 @@ def request_if_due(config: LinkConfig) -> str:
     return f"{said}, and put the certificate at {folder / NEXT}"
 
 
-def name_of(path: Path) -> str:
-    """Common name of the first certificate of a PEM file."""
-    from cryptography import x509
-
-    names = _certificate(path).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    from cryptography import x509
-
-    validity(path)  # says in a sentence what is wrong with it
-    return x509.load_pem_x509_certificate(path.read_bytes())
-
-
 def _request(folder: Path, present: Path) -> None:
     """The key first: a request without its key would be of no use."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    key = generate_private_key(SECP256R1())
-    request = x509.CertificateSigningRequestBuilder().subject_name(_certificate(present).subject).sign(key, SHA256())
-    _write_secret(folder / NEXT_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    write_durably(folder / NEXT_REQUEST, request.public_bytes(Encoding.PEM))
+    made = certificate_process.request(present)
+    _write_secret(folder / NEXT_KEY, made.key.encode())
+    write_durably(folder / NEXT_REQUEST, made.request.encode())
 
 
 def _write_secret(path: Path, data: bytes) -> None:
