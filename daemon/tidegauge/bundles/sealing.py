@@ -3,14 +3,18 @@
 The layout is in docs/formats.md. It is that of age (C2SP, age.md: X25519 recipients and the STREAM of 64 KiB pieces)
 without its text header: an ephemeral X25519 key, HKDF-SHA256, ChaCha20-Poly1305 with a counter and a mark of the last
 piece in the nonce, so that pieces can't be left out, put in another order or cut off.
+
+A board only encrypts: libsodium does, which it signs with too. Who opens has `cryptography`, six times its size.
 """
 
 from __future__ import annotations
 
+import hmac
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -19,7 +23,6 @@ from tidegauge.signing import KeyUnusable, read_private, write_private
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 Recipient = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -44,13 +47,18 @@ class Sealer:
     """Encrypts one stream: `put` gets what is to be written, `finish` ends it. Raises BundleError for a useless key."""
 
     def __init__(self, recipient: str, put: Callable[[bytes], None]) -> None:
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+        from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
+        from nacl.exceptions import CryptoError
 
         self._put, self._held, self._count = put, bytearray(), 0
-        own = X25519PrivateKey.generate()
-        public = own.public_key().public_bytes_raw()
-        self._cipher = _cipher(own, _raw(recipient), public, bytes.fromhex(recipient))
-        put(MAGIC + bytes.fromhex(recipient) + public)
+        own, peer = os.urandom(32), _raw(recipient)
+        public = crypto_scalarmult_base(own)
+        try:
+            shared = crypto_scalarmult(own, peer)
+        except CryptoError as error:  # the shared secret would be zero, whoever's key it is with
+            raise _useless(peer) from error
+        self._key = _derived(shared, public, peer)
+        put(MAGIC + peer + public)
 
     def write(self, data: bytes) -> None:
         self._held += data
@@ -61,9 +69,11 @@ class Sealer:
         self._piece(last=True)
 
     def _piece(self, *, last: bool) -> None:
+        from nacl.bindings import crypto_aead_chacha20poly1305_ietf_encrypt as encrypt
+
         data = bytes(self._held[:PIECE])
         del self._held[:PIECE]
-        self._put(self._cipher.encrypt(_nonce(self._count, last=last), data, None))
+        self._put(encrypt(data, None, _nonce(self._count, last=last), self._key))
         self._count += 1
 
 
@@ -77,6 +87,8 @@ def recipient_of(sealed: bytes) -> str:
 def unseal(sealed: bytes, key: X25519PrivateKey) -> bytes:
     """What is in a sealed blob. Raises BundleError where it is for another key, or not what was sealed."""
     from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     recipient, own = bytes.fromhex(recipient_of(sealed)), key.public_key().public_bytes_raw()
     if recipient != own:
@@ -85,7 +97,11 @@ def unseal(sealed: bytes, key: X25519PrivateKey) -> bytes:
             "give the private half of that key",
         )
     ephemeral = sealed[HEADER - 32 : HEADER]
-    cipher = _cipher(key, ephemeral, ephemeral, recipient)
+    try:
+        shared = key.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+    except ValueError as error:
+        raise _useless(ephemeral) from error
+    cipher = ChaCha20Poly1305(_derived(shared, ephemeral, recipient))
     out = bytearray()
     starts = range(HEADER, len(sealed), PIECE + TAG)
     try:
@@ -136,18 +152,14 @@ def _raw(public: str) -> bytes:
     return bytes.fromhex(public)
 
 
-def _cipher(key: X25519PrivateKey, peer: bytes, ephemeral: bytes, recipient: bytes) -> ChaCha20Poly1305:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+def _useless(peer: bytes) -> BundleError:
+    return BundleError(f"nothing can be encrypted to the key {peer.hex()[:16]}…", "give another key")
 
-    try:
-        shared = key.exchange(X25519PublicKey.from_public_bytes(peer))
-    except ValueError as error:  # the shared secret would be zero, whoever's key it is with
-        raise BundleError(f"nothing can be encrypted to the key {peer.hex()[:16]}…", "give another key") from error
-    derived: Any = HKDF(algorithm=SHA256(), length=32, salt=ephemeral + recipient, info=INFO)
-    return ChaCha20Poly1305(derived.derive(shared))
+
+def _derived(shared: bytes, ephemeral: bytes, recipient: bytes) -> bytes:
+    """HKDF-SHA256 (RFC 5869) of one block: what is asked for is no longer than a hash."""
+    extracted = hmac.digest(ephemeral + recipient, shared, "sha256")
+    return hmac.digest(extracted, INFO + b"\x01", "sha256")
 
 
 def _nonce(count: int, *, last: bool) -> bytes:

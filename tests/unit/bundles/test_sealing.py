@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +65,54 @@ def test_the_layout_is_what_the_docs_say() -> None:
     first = cipher.decrypt(bytes(12), sealed[72 : 72 + PIECE + 16], None)
     last = cipher.decrypt(bytes(10) + b"\x01\x01", sealed[72 + PIECE + 16 :], None)
     assert first + last == data
+
+
+def test_what_another_program_sealed_is_opened() -> None:
+    """Sealed by hand with OpenSSL, from docs/formats.md: what boards with other releases have sent."""
+    own = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+    ephemeral = own.public_key().public_bytes_raw()
+    salt = ephemeral + bytes.fromhex(PUBLIC)
+    key = HKDF(SHA256(), 32, salt=salt, info=b"tidegauge sealed blob v1").derive(own.exchange(KEY.public_key()))
+    cipher, data = ChaCha20Poly1305(key), bytes(range(256)) * 256
+    pieces = cipher.encrypt(bytes(12), data, None) + cipher.encrypt(bytes(10) + b"\x01\x01", b"the end", None)
+    assert unseal(b"TGSEAL01" + bytes.fromhex(PUBLIC) + ephemeral + pieces, KEY) == data + b"the end"
+
+
+def test_to_seal_loads_one_small_library() -> None:
+    code = f"""
+import sys
+from tidegauge.bundles.sealing import Sealer, is_recipient
+assert is_recipient({PUBLIC!r}) and not is_recipient({"00" * 32!r})
+sealer = Sealer({PUBLIC!r}, lambda data: None)
+sealer.write(bytes(100_000))
+sealer.finish()
+print([name for name in ("nacl", "cryptography") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "['nacl']"
+
+
+#: Points of small order, as RFC 7748 §7 and its readers list them: with such a "key" the secret is zero.
+SMALL_ORDER = (
+    "00" * 32,
+    "01" + "00" * 31,
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ec" + "ff" * 30 + "7f",
+    "ed" + "ff" * 30 + "7f",
+    "ee" + "ff" * 30 + "7f",
+)
+
+
+@pytest.mark.parametrize("top", [0, 0x80])
+@pytest.mark.parametrize("point", SMALL_ORDER)
+def test_points_of_small_order_are_refused_by_both_sides(point: str, top: int) -> None:
+    raw = bytes.fromhex(point)
+    raw = raw[:31] + bytes([raw[31] | top])
+    assert not sealing.is_recipient(raw.hex())
+    sealed = seal(b"x")
+    with pytest.raises(BundleError, match="nothing can be encrypted"):
+        unseal(sealed[:40] + raw + sealed[72:], KEY)
 
 
 @given(at=st.integers(0, 10**6), bit=st.integers(0, 7))
