@@ -123,16 +123,16 @@ def run_part(
     feeds: Mapping[str, Feed],
     weights: Mapping[str, Array] | None = None,
     rounding: Mapping[str, Rounding] | None = None,
-    room: Room | None = None,
-    shapes: Sequence[tuple[int, ...]] = (),
+    places: Sequence[Array] | None = None,
+    threads: int = 0,
 ) -> dict[str, Array]:
     """Compute a part's outputs. `feeds`: values of cut tensors and graph inputs, by plain name, in the float model's
     shape and type. `weights` replaces initialisers by name; tensors in `rounding` are rounded as the device does.
-    `room`: where float32 outputs of these `shapes` are to be written.
+    `places`: where the outputs are to be written, if all are float32. `threads`: of one operator; 0 for all cores.
 
     Raises `TidegaugeError` where onnxruntime can't run the part.
     """
-    return Runner(model, part, cut, feeds, weights, rounding).run(feeds, room, shapes)
+    return Runner(model, part, cut, feeds, weights, rounding, threads).run(feeds, places)
 
 
 class Runner:
@@ -146,15 +146,14 @@ class Runner:
         feeds: Mapping[str, Feed],
         weights: Mapping[str, Array] | None = None,
         rounding: Mapping[str, Rounding] | None = None,
+        threads: int = 0,
     ) -> None:
         self._part = part
         self._names = [_LOCAL + name if name in cut else name for name in part.outputs]
-        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part)
+        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part, threads)
 
-    def run(
-        self, feeds: Mapping[str, Feed], room: Room | None = None, shapes: Sequence[tuple[int, ...]] = ()
-    ) -> dict[str, Array]:
-        """Values by plain output name; in `room` where these are the outputs' shapes and all are float32."""
+    def run(self, feeds: Mapping[str, Feed], places: Sequence[Array] | None = None) -> dict[str, Array]:
+        """Values by plain output name; in `places` where these have the outputs' shapes and all are float32."""
         named: dict[str, Array] = {}
         for name in self._part.reads_cut:
             fed = feeds[name]
@@ -164,10 +163,8 @@ class Runner:
             given = feeds[name]
             named[name] = given.codes if isinstance(given, Coded) else given
         floats = all(output.type == "tensor(float)" for output in self._session.get_outputs())
-        if room is not None and floats and all(math.prod(shape) > 0 for shape in shapes):
-            places = room.places(shapes)
-            if self._into(named, places):
-                return dict(zip(self._part.outputs, places, strict=True))
+        if places is not None and floats and all(place.size for place in places) and self._into(named, places):
+            return dict(zip(self._part.outputs, places, strict=True))
         try:
             values = self._session.run(self._names, named)
         except _FAILURES as error:
@@ -220,10 +217,12 @@ def _arena() -> None:
     onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, as_requested, default, default))
 
 
-def _session(proto: Any, part: Part) -> Any:
+def _session(proto: Any, part: Part, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     # Fused, but in the plain layout: the blocked one of "all" adds up in another order, with up to twice the rounding.
+    # It is no faster where each region begins and ends in the plain one.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     # A session lives for one group: an arena of its own would be new memory each time, and plain memory page faults.
     _arena()

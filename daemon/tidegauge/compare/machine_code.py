@@ -1,4 +1,4 @@
-"""The compiled sweep of the statistics: made by Numba once for a processor, kept on disk, run without Numba.
+"""Compiled loops over tensors: made by Numba once for a processor, kept on disk, run without Numba.
 
 Importing Numba and compiling take seconds of processor time, more than most comparisons. So the object code that LLVM
 makes is kept, and later processes only link it, with llvmlite, which takes milliseconds. It is kept in the first of
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,17 @@ log = logging.getLogger(__name__)
 
 #: Types of device tensors that there is code for.
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
-#: Of the C function, after places for what Numba returns and raises (nothing): codes, reference, lines, width, elements
+#: Of each C function first: places for what Numba returns and raises (nothing).
+_RETURNED = [ctypes.c_void_p] * 2
+#: Of the sweep: codes, reference, lines, width, elements
 #: from line to line, whether f² is wanted by column, inverse scale, zero point, pivot, lowest and highest code, and the
 #: arrays `lines`, `columns`, `narrow`, `out` of `sweep`.
-ARGUMENTS = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4 + [ctypes.c_double] * 5 + [ctypes.c_void_p] * 4
+ARGUMENTS = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4 + [ctypes.c_double] * 5 + [ctypes.c_void_p] * 4
+
+#: Types of codes that the loops over codes know, by the number that stands for them there.
+KINDS = ("int8", "uint8", "int16", "uint16")
+#: Of the loops over codes: the codes of two tensors, then as `taps.entry` names them.
+TAPS = [ctypes.c_void_p] * 7 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 6 + [ctypes.c_void_p]
 
 _MAGIC = b"tidegauge object 1\n"
 _lock = threading.Lock()
@@ -47,13 +54,23 @@ def sweep(dtype: str) -> Callable[..., int]:
 
     Raises `TidegaugeError` where Numba is missing.
     """
+    return _function("sweep", dtype, ARGUMENTS)
+
+
+def taps() -> Callable[..., int]:
+    """The loops over codes, called with pointers and numbers; other threads run meanwhile. Raises as `sweep`."""
+    return _function("taps", "codes", TAPS)
+
+
+def _function(module: str, variant: str, arguments: Sequence[Any]) -> Callable[..., int]:
     with _lock:
-        if dtype not in _ready:
-            _ready[dtype] = _link(dtype)
-        return _ready[dtype]
+        name = symbol(module, variant)
+        if name not in _ready:
+            _ready[name] = _link(module, variant, [*_RETURNED, *arguments])
+        return _ready[name]
 
 
-def _link(dtype: str) -> Callable[..., int]:
+def _link(module: str, variant: str, arguments: Sequence[Any]) -> Callable[..., int]:
     try:
         llvm = import_module("llvmlite.binding")
         versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
@@ -64,18 +81,19 @@ def _link(dtype: str) -> Callable[..., int]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
-    source = (Path(__file__).parent / "sweep.py").read_bytes()
-    key = hashlib.sha256(source)
-    for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, dtype):
+    key = hashlib.sha256()
+    for file in (f"{module}.py", "emit.py"):
+        key.update((Path(__file__).parent / file).read_bytes())
+    for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, variant):
         key.update(b"\0" + part.encode())
-    name = f"sweep-{dtype}-{key.hexdigest()[:32]}.o"
+    name = f"{module}-{variant}-{key.hexdigest()[:32]}.o"
     folder = cache_folder(os.environ)
     code = read(folder / name) if folder is not None else None
     if code is None:
-        code = _compile(dtype)
+        code = _compile(module, variant)
         if folder is not None:
             keep(folder / name, code)
-    return _load(llvm, code, dtype)
+    return _load(llvm, code, symbol(module, variant), arguments)
 
 
 def target(llvm: Any) -> Any:
@@ -86,16 +104,16 @@ def target(llvm: Any) -> Any:
     )
 
 
-def symbol(dtype: str) -> str:
+def symbol(module: str, variant: str) -> str:
     """The name of the function in the object code."""
-    return f"tidegauge_sweep_{dtype}"
+    return f"tidegauge_{module}_{variant}"
 
 
-def _compile(dtype: str) -> bytes:
+def _compile(module: str, variant: str) -> bytes:
     """Object code, made by a process of its own: Numba's memory goes with it, and LLVM is told things that hold for a
     whole process."""
-    log.info("compiling the statistics of %s tensors for this processor", dtype)
-    done = subprocess.run([sys.executable, "-m", "tidegauge.compare.sweep", dtype], capture_output=True)
+    log.info("compiling %s of %s for this processor", module, variant)
+    done = subprocess.run([sys.executable, "-m", f"tidegauge.compare.{module}", variant], capture_output=True)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         raise TidegaugeError(
@@ -105,13 +123,13 @@ def _compile(dtype: str) -> bytes:
     return done.stdout
 
 
-def _load(llvm: Any, code: bytes, dtype: str) -> Callable[..., int]:
+def _load(llvm: Any, code: bytes, name: str, arguments: Sequence[Any]) -> Callable[..., int]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target(llvm))
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address = engine.get_function_address(symbol(dtype))
+    address = engine.get_function_address(name)
     _engines.append(engine)
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *ARGUMENTS)(address)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(address)
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------

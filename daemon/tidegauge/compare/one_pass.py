@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegauge.compare.cores import share
 from tidegauge.compare.machine_code import DTYPES, sweep
 
 Array = NDArray[Any]
@@ -118,7 +116,7 @@ def run(codes: Array, reference: Array, terms: Terms, grid: Grid) -> Found:
     with np.errstate(over="ignore"):
         other = np.ascontiguousarray(reference, np.float32).reshape(-1)
     work = _Sweep(sweep(device.dtype.name), device, other, terms, grid.planes)
-    swept = _share(work, grid.parts())
+    swept = share(work, grid.parts())
     if not swept:
         return Found(dict.fromkeys(TOTALS, 0), np.zeros((2, 0)), np.zeros((2, 0)), math.inf, -math.inf)
     outs = np.array([out for _, _, out in swept])
@@ -195,31 +193,3 @@ def _value(key: float) -> float:
     bits = np.asarray(key, np.int64).astype(np.int32)
     turned = bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
     return float(turned.view(np.float32))
-
-
-# --- threads -----------------------------------------------------------------------------------------------------
-
-
-def _share(work: Callable[[Part], Swept], parts: Sequence[Part]) -> list[Swept]:
-    """Do all, on every core that this process may use; results in the order of the parts."""
-    if len(parts) < 2:
-        return [work(part) for part in parts]
-    helpers = min(len(os.sched_getaffinity(0)), len(parts)) - 1
-    todo, results = iter(range(len(parts))), dict[int, Swept]()
-
-    def some() -> None:
-        for number in todo:  # one step of this iterator is one step of the interpreter: no two get the same
-            results[number] = work(parts[number])
-
-    started = [_pool(os.getpid()).submit(some) for _ in range(helpers)]
-    some()
-    for one in started:
-        if not one.cancel():  # not begun: nothing is left to do
-            one.result()
-    return [results[number] for number in range(len(parts))]
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of this process: those of its parent are not in a fork."""
-    return ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) - 1), "tidegauge-statistics")

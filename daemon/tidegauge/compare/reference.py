@@ -8,14 +8,19 @@ float run is computed once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegauge.compare import cores
 from tidegauge.compare.cutgraph import Coded, Feed, Part, Room, Rounding, Runner, downstream_of, part_for, run_part
+from tidegauge.compare.direct import pieces as direct_pieces
+from tidegauge.compare.direct import recognised
 from tidegauge.compare.model import Model, reads
 from tidegauge.compare.statistics import Encoding
 
@@ -23,6 +28,8 @@ Array = NDArray[Any]
 
 #: Bytes of float32 values of the traced tensors of one group.
 GROUP_BYTES = 64 * 1024 * 1024
+#: Elements that make a piece of a group worth a session of its own.
+_PIECE = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,8 @@ class Reference:
             values: dict[str, Array] = {}
             if wanted:
                 shapes = [self.model.shapes.get(name, (0,)) for name in wanted]
-                values = run_part(self.model, part_for(self.model, wanted, done), done, live, room=room, shapes=shapes)
+                places = room.places(shapes) if room is not None else None
+                values = run_part(self.model, part_for(self.model, wanted, done), done, live, places=places)
             self.specs.update({name: Spec(value.shape, value.dtype) for name, value in values.items()})
             kept = set(group.keep) | set(self.inputs)
             live.update({name: value.copy() if room else value for name, value in values.items() if name in kept})
@@ -139,10 +147,66 @@ class Reference:
         made = [name for name in tensors if name in self.model.producer]
         if not made:
             return inputs
-        part = part_for(self.model, made, self.cut)
-        specs = [self.specs[name] for name in part.outputs]
-        shapes = [spec.shape if spec.dtype == np.float32 else (0,) for spec in specs]
-        return inputs | run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding, room, shapes)
+        places = self._places(made, room)
+        direct = {name: found for name in made if (found := self._direct(name, weights or {}, places)) is not None}
+        sessions = self._pieces([name for name in made if name not in direct])
+        threads = max(1, cores.count() // max(1, len(sessions)))
+
+        def run(piece: Sequence[str]) -> dict[str, Array]:
+            part = part_for(self.model, piece, self.cut)
+            there = [places[name] for name in piece] if all(name in places for name in piece) else None
+            return run_part(self.model, part, self.cut, self._feeds(part), weights, self.rounding, there, threads)
+
+        def fill(piece: Callable[[], None]) -> dict[str, Array]:
+            piece()
+            return {}
+
+        # Sessions first: they take longer, and what is left of the rest then fills the cores.
+        work = [partial(run, piece) for piece in sessions]
+        work += [partial(fill, piece) for pieces in direct.values() for piece in pieces]
+        values = inputs | {name: places[name] for name in direct}
+        for computed in cores.share(lambda each: each(), work):
+            values |= computed
+        return {name: values[name] for name in tensors}
+
+    def _direct(
+        self, name: str, weights: Mapping[str, Array], places: dict[str, Array]
+    ) -> list[Callable[[], None]] | None:
+        """What fills a tensor's place without a session, in pieces; None where it needs one."""
+        part = part_for(self.model, [name], self.cut)
+        hidden = {made for index in part.nodes for made in self.model.nodes[index].output} - {name}
+        if hidden & set(self.rounding) or self.specs[name].dtype != np.float32:
+            return None
+        found = recognised(self.model, part, lambda other: self.specs[other].shape, weights)
+        if found is None or not set(found.reads) <= self.cut:
+            return None
+        sources = [self._coded(other) for other in found.reads]
+        coded = [source for source in sources if isinstance(source, Coded)]
+        if len(coded) < len(sources):
+            return None
+        if name not in places:
+            places[name] = np.empty(self.specs[name].shape, np.float32)
+        return direct_pieces(found, coded, places[name])
+
+    def _places(self, tensors: Sequence[str], room: Room | None) -> dict[str, Array]:
+        """Where those that are float32 may be written."""
+        if room is None:
+            return {}
+        floats = [name for name in tensors if self.specs[name].dtype == np.float32]
+        return dict(zip(floats, room.places([self.specs[name].shape for name in floats]), strict=True))
+
+    def _pieces(self, tensors: Sequence[str]) -> list[list[str]]:
+        """Tensors to be made in one session each, neighbours together, of about the same size: opening a session and
+        many an operator keep one core busy, so that several sessions at a time take less time than one with all cores.
+        """
+        sizes = [math.prod(self.specs[name].shape) for name in tensors]
+        wanted = min(len(tensors), cores.count(), max(1, sum(sizes) // _PIECE))
+        pieces: list[list[str]] = [[] for _ in range(wanted)]
+        before = 0
+        for name, size in zip(tensors, sizes, strict=True):
+            pieces[min(wanted - 1, wanted * (2 * before + size) // (2 * max(1, sum(sizes))))].append(name)
+            before += size
+        return [piece for piece in pieces if piece]
 
     def region(self, tensor: str) -> Part | None:
         """The region that makes a tensor; None for a graph input."""

@@ -9,7 +9,6 @@ products are rounded before anything is added, so that a value equal to the refe
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegauge.compare.machine_code import symbol, target
+from tidegauge.compare.emit import object_code, prepare
 
 # Typed in part only; the loops below take their types from Numba's signatures, so mypy is told to pass over them.
 numba: Any = import_module("numba")
@@ -27,9 +26,6 @@ types, intrinsic = numba.types, import_module("numba.extending").intrinsic
 #: Elements whose sums stay float32, and lines whose sums by column do. Four floats by place in a piece are kept at a
 #: time: in a first-level cache of 32 KiB.
 PIECE, LINES = 2048, 64
-#: Elements that go through a loop at once. Left to itself, LLVM takes half of what a register of 512 bits holds; where
-#: registers are shorter, it uses several.
-LANES = 16
 #: Bits of the magnitude from which a square is for float64: 1e16. Infinity and NaN lie above.
 LARGE = 0x5A0E1BCA
 _MAGNITUDE = 0x7FFFFFFF
@@ -219,32 +215,6 @@ def entry(dtype: str) -> Any:
     return numba.cfunc(signature, error_model="numpy")(function)
 
 
-def object_code(dtype: str) -> bytes:
-    """For this processor, with one symbol, that needs nothing of Numba at run time.
-
-    Raises `RuntimeError` where this release of Numba makes code of another kind.
-    """
-    llvm: Any = import_module("llvmlite.binding")
-    llvm.set_option("", f"--force-vector-width={LANES}")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = target(llvm)
-    function = entry(dtype)
-    module = llvm.parse_assembly(function.inspect_llvm())
-    inner = function.native_name.removeprefix("cfunc.")
-    # The function raises nothing. Once LLVM sees that, Numba's ways to hand on an exception are dead code.
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_ipsccp_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    foreign = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    if foreign:
-        version = importlib.metadata.version("numba")
-        raise RuntimeError(f"Numba {version} compiles the statistics into code that needs {foreign[0]}")
-    module.get_function(inner).name = symbol(dtype)
-    return bytes(machine.emit_object(module))
-
-
 if __name__ == "__main__":
-    sys.stdout.buffer.write(object_code(sys.argv[1]))
+    prepare()
+    sys.stdout.buffer.write(object_code("sweep", sys.argv[1], entry(sys.argv[1])))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegauge.compare import machine_code, one_pass
+from tidegauge.compare import cores, machine_code, one_pass
 from tidegauge.compare.statistics import Encoding, Sums, measure
 from tidegauge.errors import TidegaugeError
 
@@ -109,11 +109,11 @@ def test_the_number_of_cores_changes_no_bit(shape: tuple[int, ...], monkeypatch:
     reference.reshape(-1)[::99991] = np.nan
     codes = Encoding("int8", 40.0).codes(np.nan_to_num(reference)).astype(np.int8)
     found = []
-    for cores in ({0}, {0, 1}, set(range(7))):
-        one_pass._pool.cache_clear()
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
+    for usable in ({0}, {0, 1}, set(range(7))):
+        cores._pool.cache_clear()
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, usable=usable: usable)
         found.append(measure(codes, reference, Encoding("int8", 40.0)))
-    one_pass._pool.cache_clear()
+    cores._pool.cache_clear()
     for other in found[1:]:
         for name, value in vars(found[0]).items():
             assert np.array_equal(getattr(other, name), value, equal_nan=True), name

@@ -1,0 +1,163 @@
+"""Regions that are computed from the device's codes at once: a depthwise convolution of 3 × 3 weights, or a sum of two
+tensors, with the ReLU or clip behind it.
+
+ONNX Runtime computes these as fast as memory takes it, three times over: codes become values, values become another
+layout, results become the layout they began with. These loops read codes and write results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper
+
+from tidegauge.compare.cutgraph import Coded, Part
+from tidegauge.compare.machine_code import KINDS, taps
+from tidegauge.compare.model import Model
+
+Array = NDArray[Any]
+
+#: Elements of a line of a sum, if that many divide it.
+_LINE = 4096
+#: Elements from which the loops are worth their compilation, once a machine.
+_SMALLEST = 1 << 17
+#: Elements that make a piece worth a thread.
+_PIECE = 1 << 20
+#: Of a convolution that the loops know, what attributes it must have where it has them.
+_PLAIN = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1], "dilations": [1, 1], "auto_pad": b"NOTSET"}
+
+
+@dataclass(frozen=True)
+class Direct:
+    """What the loops do: with one of `reads` a convolution by `weights` (channels × 9) and `bias`, with two their sum,
+    the second times `weights[0, 0]`; the result is held between `low` and `high`."""
+
+    reads: tuple[str, ...]
+    weights: Array
+    bias: Array
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def recognised(
+    model: Model, part: Part, shapes: Callable[[str], tuple[int, ...]], replaced: Mapping[str, Array]
+) -> Direct | None:
+    """How the loops compute a region of one output; None where they don't. `shapes`: of what it reads and makes;
+    `replaced`: weights in place of the model's."""
+    nodes = [model.nodes[index] for index in part.nodes]
+    if len(part.outputs) != 1 or part.reads_inputs or not 1 <= len(nodes) <= 2:
+        return None
+    if math.prod(shapes(part.outputs[0])) < _SMALLEST or any(node.domain not in ("", "ai.onnx") for node in nodes):
+        return None
+    weights = ChainMap(dict(replaced), model.weights)
+    first, output = nodes[0], part.outputs[0]
+    bounds = (-math.inf, math.inf)
+    if len(nodes) == 2:
+        if nodes[1].input[0] != first.output[0]:
+            return None
+        found = _bounds(nodes[1], weights)
+        if found is None:
+            return None
+        bounds = found
+    if first.op_type == "Conv" and first.input[0] in part.reads_cut:
+        return _convolution(first, shapes, output, weights, bounds)
+    if (
+        first.op_type in ("Add", "Sub")
+        and {*first.input} <= {*part.reads_cut}
+        and len({shapes(name) for name in (*first.input, output)}) == 1
+    ):
+        sign = -1.0 if first.op_type == "Sub" else 1.0
+        return Direct(tuple(first.input), np.full((1, 9), sign, np.float32), np.zeros(1, np.float32), *bounds)
+    return None
+
+
+def _bounds(node: Any, weights: Mapping[str, Array]) -> tuple[float, float] | None:
+    """Between which values a ReLU or a clip by constants holds what it reads."""
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    if node.op_type != "Clip" or node.attribute or any(name and name not in weights for name in node.input[1:]):
+        return None
+    ends = [float(weights[name]) if name else None for name in node.input[1:]] + [None, None]
+    return (-math.inf if ends[0] is None else ends[0]), (math.inf if ends[1] is None else ends[1])
+
+
+def _convolution(
+    node: Any,
+    shapes: Callable[[str], tuple[int, ...]],
+    output: str,
+    weights: Mapping[str, Array],
+    bounds: tuple[float, float],
+) -> Direct | None:
+    source, rest = node.input[0], [name for name in node.input[1:] if name]
+    has = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    if any(name not in weights for name in rest) or any(
+        has.get(name, value) != value for name, value in _PLAIN.items()
+    ):
+        return None
+    kernel, shape = weights[rest[0]], shapes(source)
+    channels = kernel.shape[0]
+    if kernel.shape != (channels, 1, 3, 3) or has.get("group", 1) != channels or has.get("pads") is None:
+        return None
+    if len(shape) != 4 or shape[1] != channels or shape != shapes(output) or kernel.dtype != np.float32:
+        return None
+    bias = weights[rest[1]] if len(rest) > 1 else np.zeros(channels, np.float32)
+    if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
+        return None
+    return Direct((source,), np.ascontiguousarray(kernel.reshape(channels, 9)), np.ascontiguousarray(bias), *bounds)
+
+
+def pieces(found: Direct, sources: Sequence[Coded], out: Array) -> list[Callable[[], None]] | None:
+    """What is to be done to fill `out` (float32, in one piece), in pieces for several threads; None where the loops
+    don't know the type of the codes."""
+    codes = [np.ascontiguousarray(source.codes) for source in sources]
+    if not all(each.dtype.isnative and each.dtype.name in KINDS for each in codes) or not out.size:
+        return None
+    if len(codes) == 1:
+        planes, height, width = out.shape[0] * out.shape[1], *out.shape[2:]
+    else:
+        width = math.gcd(out.size, _LINE)
+        planes, height = out.size // width, 1
+    work = _Work(found, codes, [source.encoding for source in sources], out, (planes, height, width))
+    count = max(1, min(planes, out.size // _PIECE))
+    ends = [planes * number // count for number in range(count + 1)]
+    return [lambda a=a, b=b: work(a, b) for a, b in itertools.pairwise(ends)]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Work:
+    found: Direct
+    codes: list[Array]
+    encodings: list[Any]
+    out: Array
+    shape: tuple[int, int, int]
+
+    def __call__(self, first: int, last: int) -> None:
+        codes, encodings = self.codes, self.encodings
+        pad = 2 * (len(codes) == 1)
+        rows = np.zeros((len(codes), 1 + pad, self.shape[2] + pad), np.float32)
+        kinds = np.array([KINDS.index(each.dtype.name) for each in codes], np.int64)
+        inverses = np.array([1.0 / each.scale for each in encodings], np.float32)
+        zeros = np.array([each.zero_point for each in encodings], np.float32)
+        bounds = np.array([self.found.low, self.found.high], np.float32)
+        returned = np.zeros(2, np.uintp)
+        arrays = (codes[0], codes[-1], kinds, inverses, zeros, self.found.weights, self.found.bias)
+        taps()(
+            returned.ctypes.data,
+            returned.ctypes.data + returned.itemsize,
+            *(array.ctypes.data for array in arrays),
+            self.found.bias.size,
+            bounds.ctypes.data,
+            rows.ctypes.data,
+            len(codes),
+            *self.shape,
+            first,
+            last,
+            self.out.ctypes.data,
+        )
