@@ -9,6 +9,7 @@ has to compile what it imports keeps the memory of it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,11 @@ from typing import Any
 
 import msgspec
 
-from tidegauge.evaluation.figures import Figure, Report
+from tidegauge.evaluation import secured_board
+from tidegauge.evaluation.figures import Figure, NotRun, Report
 from tidegauge.evaluation.process_costs import Costs, costs
 from tidegauge.evaluation.small_board import INFERENCES, MODEL, SmallBoard, metrics, wait_for
+from tidegauge.link.certificate_process import MODULE
 
 MB, MIB = 1e6, 1 << 20
 DAY = 86400.0
@@ -40,6 +43,8 @@ SETTLE = 20.0
 START_SECONDS = 300.0
 #: The package that signs: mapped into an agent that has signed, and into no other.
 SIGNER = "nacl"
+#: What is imported by the first use.
+LATER = ("cryptography.x509", "nacl.signing")
 WORKERS = ("camera", "pipeline", "shadow")
 WORKER_MODULES = {
     "camera": "camera.worker",
@@ -50,9 +55,13 @@ WORKER_MODULES = {
 OK = f'tidegauge_shadow_samples_total{{model="{MODEL}",result="ok"}}'
 ROUNDS = f'tidegauge_known_answer_checks_total{{model="{MODEL}",result="ok",side="device"}}'
 
+CONNECTED, CERTIFICATE = "tidegauge_mqtt_connected", 'tidegauge_certificate_expiry_timestamp_seconds{use="link"}'
 CAPTURED = 'tidegauge_captures_total{result="captured"}'
 ACCEPTED = f'tidegauge_acceptance_progress_ratio{{model="{MODEL}"}}'
 ACCEPTANCE_SECONDS, CAPTURE_SECONDS = 600.0, 300.0
+
+#: No other tables of the configuration.
+ALIKE: Mapping[str, Any] = {}
 
 Progress = Callable[[str], None]
 
@@ -99,7 +108,9 @@ def _evaluate(folder: Path, quick: bool, progress: Progress) -> Report:
     with board.remote_log(), _agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, _):
         figures += _signed(board, pid, url)
     figures += _figures(idle, still, before, after)
-    return Report(0, quick, [*figures, _at_more_frames(busier, later)], [])
+    progress("with a client certificate: idle, then a capture's bundle, signed and encrypted")
+    secured, not_run = _secured(board, folder)
+    return Report(0, quick, [*figures, _at_more_frames(busier, later), *secured], not_run)
 
 
 @contextmanager
@@ -108,7 +119,7 @@ def _compiled(folder: Path) -> Iterator[None]:
     before = {name: os.environ.pop(name, None) for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
     try:
-        modules = ["tidegauge.cli.agent", *(f"tidegauge.{module}" for module in WORKER_MODULES.values())]
+        modules = [*LATER, "tidegauge.cli.agent", *(f"tidegauge.{module}" for module in WORKER_MODULES.values())]
         subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], check=True, timeout=START_SECONDS)
         yield
     finally:
@@ -148,7 +159,7 @@ def _import_seconds(module: str) -> float:
 
 @contextmanager
 def _agent(
-    board: SmallBoard, shadow: Mapping[str, Any], frames: float = FRAMES_A_SECOND
+    board: SmallBoard, shadow: Mapping[str, Any], frames: float = FRAMES_A_SECOND, more: Mapping[str, Any] = ALIKE
 ) -> Iterator[tuple[int, str, list[Figure]]]:
     config = board.configure(
         camera={"frames_per_second": frames},
@@ -156,6 +167,7 @@ def _agent(
         acceptance={"samples": 20},
         contexts={"samples": 16},
         golden={"interval": 20.0},
+        **more,
     )
     began = time.monotonic()
     with board.agent(config) as agent:
@@ -175,7 +187,7 @@ def _agent(
         )
 
 
-def _signed(board: SmallBoard, pid: int, url: str) -> list[Figure]:
+def _signed(board: SmallBoard, pid: int, url: str, agent: str = "agent") -> list[Figure]:
     """Memory of the agent once it has signed, which loads what checks a collector's signed answers too.
 
     Raises TimeoutError where no capture ends, RuntimeError where it is refused or the library is not loaded.
@@ -192,11 +204,47 @@ def _signed(board: SmallBoard, pid: int, url: str) -> list[Figure]:
         raise RuntimeError("the agent has captured, and has not loaded the library that signs")
     after = costs(pid)
     beyond = (after.resident - before) / MB
-    name, note = "agent, after its first signature", f"{beyond:.1f} more than before: a capture with its signed bundle"
+    name, note = (
+        f"{agent}, after its first signature",
+        f"{beyond:.1f} more than before: a capture with its signed bundle",
+    )
     return [
         Figure("memory", f"{name}: resident", after.resident / MB, "MB", RESIDENT_GOAL, "<=", note),
         Figure("memory", f"{name}: peak", after.peak / MB, "MB"),
     ]
+
+
+def _secured(board: SmallBoard, folder: Path) -> tuple[list[Figure], list[NotRun]]:
+    """Memory of an agent with a certificate of its own, whose bundles are encrypted, and of what reads the certificate.
+
+    Raises TimeoutError where it doesn't connect.
+    """
+    name, missing = "agent with a client certificate", secured_board.missing()
+    if missing:
+        return [], [NotRun("memory", name, missing)]
+    other, certificates = board.copy(folder / "secured"), folder / "certificates"
+    with secured_board.secured(other, certificates) as settings, other.remote_log():
+        shadow = {"gap_mean": 1e6, "gap_floor": 0.0}
+        with _agent(other, shadow, more=settings) as (pid, url, _):
+            wait_for(lambda: metrics(url)[CONNECTED] == 1, START_SECONDS, "connection")
+            wait_for(lambda: metrics(url).get(CERTIFICATE, 0) > time.time(), START_SECONDS, "end of the certificate")
+            resident = costs(pid).resident / MB
+            figures = [Figure("memory", f"{name}, idle: resident", resident, "MB", RESIDENT_GOAL, "<=")]
+            figures += _signed(other, pid, url, name)
+        return [*figures, _reader(Path(settings["link"]["cert"]))], []
+
+
+def _reader(certificate: Path) -> Figure:
+    """The process that reads a certificate, once for each."""
+    code = f"from {MODULE} import main; main('read'); print('', time.process_time(), open('/proc/self/status').read())"
+    command = [sys.executable, "-c", f"import time; {code}"]
+    with certificate.open("rb") as pem:
+        done = subprocess.run(command, stdin=pem, capture_output=True, text=True, check=True, timeout=START_SECONDS)
+    said = re.search(r" (?P<cpu>\S+) Name:.*VmHWM:\s+(?P<peak>\d+) kB", done.stdout, re.DOTALL)
+    if said is None:
+        raise RuntimeError(f"the process that reads a certificate told no costs: {done.stdout}{done.stderr}")
+    note = f"once for each certificate: {float(said['cpu']):.2g} s of CPU time"
+    return Figure("memory", "process that reads the certificate: peak", int(said["peak"]) * 1024 / MB, "MB", note=note)
 
 
 def loaded(pid: int, library: str) -> bool:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from needs import program
 from tidegauge import signing
 from tidegauge.bundles.reader import decode_manifest
 from tidegauge.bundles.signature import check
-from tidegauge.evaluation import budget
+from tidegauge.evaluation import budget, secured_board
 from tidegauge.evaluation.budget import imports
+from tidegauge.evaluation.figures import Figure
 from tidegauge.evaluation.process_costs import costs
 from tidegauge.evaluation.small_board import SmallBoard
 from tidegauge.evaluation.soak import growth
@@ -105,3 +107,41 @@ def test_the_agents_memory_is_read_again_once_it_has_signed(tmp_path: Path, monk
     assert "more than before" in resident.note
     assert (resident.goal, resident.relation) == (60.0, "<=")
     assert resident.value <= peak.value
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_an_agent_with_a_certificate_that_encrypts_loads_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "SETTLE", 0.0)
+    for name in ("mosquitto", "openssl"):
+        program(name, name)
+    signed, seen = budget._signed, []
+
+    def watched(board: SmallBoard, pid: int, url: str, agent: str) -> list[Figure]:
+        figures = signed(board, pid, url, agent)
+        seen.append(budget.loaded(pid, "cryptography"))
+        return figures
+
+    monkeypatch.setattr(budget, "_signed", watched)
+    board = SmallBoard(tmp_path / "board")
+    board.folder.mkdir()
+    board.build()
+    figures, not_run = budget._secured(board, tmp_path)
+    assert not not_run
+    assert seen == [False]
+    assert [figure.goal for figure in figures] == [60.0, 60.0, None, None]
+    assert all(20 < figure.value < 200 for figure in figures)
+    (manifest,) = (tmp_path / "secured" / "state").glob("spool/bundles/*/manifest.json")
+    shown = decode_manifest(manifest.read_bytes(), "it")
+    assert shown.privacy.recipient
+    assert {tensor.blob.encoding for tensor in shown.inputs} == {"sealed"}
+
+
+def test_what_a_secured_board_lacks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secured_board, "mosquitto", lambda: None)
+    board = SmallBoard(tmp_path)
+    figures, (row,) = budget._secured(board, tmp_path)
+    assert figures == []
+    assert row.reason == "mosquitto is not installed"
