@@ -18,3 +18,7 @@ class TidegaugeError(Exception):
 
     def __str__(self) -> str:
         return f"{self.problem}: {self.cure}" if self.cure else self.problem
+
+
+class Unreached(TidegaugeError):
+    """A server that is needed can't be reached: it may be there later, without anything that a person does here."""

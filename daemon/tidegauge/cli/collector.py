@@ -15,8 +15,9 @@ import msgspec
 from tidegauge.cli.collector_keys import keys
 from tidegauge.cli.collector_tokens import token
 from tidegauge.collector import config, startup
-from tidegauge.collector.log_kinds import COLLECTOR_REFUSED
+from tidegauge.collector.log_kinds import COLLECTOR_FAILED, COLLECTOR_REFUSED
 from tidegauge.errors import TidegaugeError
+from tidegauge.exitcodes import ExitCode
 
 if TYPE_CHECKING:
     from tidegauge.collector.storage import Storage
@@ -51,8 +52,11 @@ def run(path: Path) -> None:
         if output.journal is None:
             raise
         # As text it would come without its id: by that it is found, and explained by the journal's catalogue.
-        log.error("%s", error, extra=COLLECTOR_REFUSED.of(exit_code=int(error.exit_code)))
-        sys.exit(error.exit_code)
+        code = int(error.exit_code)
+        refused = code == ExitCode.UNUSABLE
+        said = COLLECTOR_REFUSED.of(exit_code=code) if refused else COLLECTOR_FAILED.of(exit_code=code)
+        log.error("%s", error, extra=said)
+        sys.exit(code)
 
 
 @command.command("verify")

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import obstore
-from obstore.exceptions import BaseError, NotFoundError
+from obstore.exceptions import BaseError, GenericError, NotFoundError
 from obstore.store import LocalStore, S3Store
 
 from tidegauge.collector.config import BlobsConfig
-from tidegauge.errors import TidegaugeError
+from tidegauge.errors import TidegaugeError, Unreached
 from tidegauge.files import sync_folder
 
 _KEY = re.compile(r"^[0-9a-f]{64}$")
 _READ = 1 << 20
+#: obstore has no error of its own for a bucket that isn't there: this is how its text says that the store has answered.
+_REFUSED = re.compile(r"non-2xx status code: 4\d\d")
 _FOLDER = "sha256"
 
 
@@ -182,7 +184,9 @@ class BlobStore:
 
 
 def open_bucket(config: BlobsConfig) -> S3Store:
-    """The bucket of the configuration; keys from the environment, as AWS names them. Raises TidegaugeError."""
+    """The bucket of the configuration; keys from the environment, as AWS names them. Raises TidegaugeError; Unreached
+    where the store gives no answer, or one that says nothing.
+    """
     options: dict[str, str] = {"region": config.region} if config.region else {}
     if config.endpoint:
         options["endpoint"] = config.endpoint
@@ -196,10 +200,11 @@ def open_bucket(config: BlobsConfig) -> S3Store:
             **options,  # type: ignore[arg-type]  # a TypedDict that can't be built step by step
         )
         obstore.list_with_delimiter(bucket)
-    except BaseError as error:
-        raise TidegaugeError(
+    except (BaseError, ValueError) as error:  # ValueError: a prefix that is no path
+        kind = Unreached if isinstance(error, GenericError) and not _REFUSED.search(str(error)) else TidegaugeError
+        raise kind(
             f"the bucket {config.bucket} (key `blobs.bucket`) can't be used ({_short(error)})",
-            "check `blobs.endpoint`, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+            "check `blobs.endpoint`, `blobs.prefix`; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
         ) from error
     return bucket
 

@@ -15,23 +15,26 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from tidegauge.clocks import Wall, wall
 from tidegauge.collector import migrations
 from tidegauge.collector.log_kinds import DATABASE_MIGRATED
-from tidegauge.errors import TidegaugeError
+from tidegauge.errors import TidegaugeError, Unreached
 
 _log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
+
+#: What PostgreSQL says to a client that may come again (postmaster.c, backend_startup.c).
+_NOT_NOW = ("starting up", "shutting down", "recovery mode", "not accepting connections", "too many", "reserved for")
 
 
 class Database:
     """A connected database of the present schema. Synchronous and thread-safe; the event loop calls it in threads.
 
     `target`: the path of a SQLite file, or a URL "postgresql://…". Raises TidegaugeError where it can't be opened, is
-    none, or is of a newer version.
+    none, or is of a newer version; Unreached where its server is not there, or not ready.
     """
 
     def __init__(self, target: Path | str | URL) -> None:
@@ -44,7 +47,8 @@ class Database:
         except DBAPIError as error:
             self._engine.dispose()
             cure = "check the key `data`" if isinstance(target, Path) else "check `database.url` and that it runs"
-            raise TidegaugeError(f"the database {where} can't be opened ({short(error)})", cure) from error
+            kind = Unreached if not isinstance(target, Path) and _unanswered(error) else TidegaugeError
+            raise kind(f"the database {where} can't be opened ({short(error)})", cure) from error
         except TidegaugeError:
             self._engine.dispose()
             raise
@@ -150,6 +154,12 @@ def batches(items: Iterable[Any], size: int = 500) -> Iterator[list[Any]]:
             batch = []
     if batch:
         yield batch
+
+
+def _unanswered(error: DBAPIError) -> bool:
+    """Whether the server was not there, or has sent the client away for now; not so where it refused for good."""
+    said = str(error.orig)
+    return isinstance(error, OperationalError) and ("FATAL" not in said or any(word in said for word in _NOT_NOW))
 
 
 def short(error: DBAPIError) -> str:

@@ -33,6 +33,19 @@ COLLECTOR_REFUSED = Kind(
     "Do what the sentence says, then `systemctl start` the unit.",
     ("exit_code",),
 )
+COLLECTOR_FAILED = Kind(
+    "collector_failed",
+    "The collector has failed",
+    "It takes nothing in until it runs again; its unit starts it anew. Boards keep what is theirs.",
+    "The sentence and the lines before it say why. Where it comes again and again, send them with `tidegauge support`.",
+    ("exit_code",),
+)
+STORAGE_AWAITED = Kind(
+    "storage_awaited",
+    "The collector waits for its database or its bucket",
+    "It can't be reached. Nothing is taken in meanwhile; boards keep what is theirs. It is tried again.",
+    "Start it, or correct `database.url`, `blobs.endpoint` and start the collector anew.",
+)
 DATABASE_MIGRATED = Kind(
     "database_migrated",
     "The database has a newer schema now",

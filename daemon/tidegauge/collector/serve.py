@@ -40,13 +40,14 @@ from tidegauge.collector.runs import Runs, RunTools
 from tidegauge.collector.shelf import Shelf
 from tidegauge.collector.site import Site
 from tidegauge.collector.startup import URL_FILE
-from tidegauge.collector.storage import Storage, open_storage
+from tidegauge.collector.storage import Storage, open_when_there
 from tidegauge.collector.store import Store
 from tidegauge.collector.transfer_rows import Claimant
 from tidegauge.collector.trust import answer_key
 from tidegauge.collector.uploads import Uploads
 from tidegauge.collector.watch import Chore, Watch
 from tidegauge.errors import TidegaugeError
+from tidegauge.exitcodes import ExitCode
 from tidegauge.files import write_durably
 from tidegauge.log_kinds import PREFIX
 
@@ -89,7 +90,7 @@ def run(config: CollectorConfig, listener: socket.socket) -> None:
 
 
 def _build(config: CollectorConfig, data: Path, listener: socket.socket) -> Collector:
-    opened = open_storage(config)
+    opened = open_when_there(config)
     store, blobs, partials = opened.store, opened.blobs, opened.partials
     _name_lines(store.collector(), executor_id(data))
     check_reach(config, store)
@@ -207,6 +208,15 @@ async def _idle() -> None:
     await asyncio.Event().wait()
 
 
+class WebServerEnded(TidegaugeError):
+    """A fault of the program, which a new start may cure: no exit code for which systemd leaves it down."""
+
+    exit_code = ExitCode.FINDING
+
+    def __init__(self) -> None:
+        super().__init__("the collector's web server has ended by itself", "its last lines in the log say why")
+
+
 async def _serve(collector: Collector) -> None:
     """The three loops, until a signal; then the one that takes things in ends first."""
     stop = asyncio.Event()
@@ -230,7 +240,7 @@ async def _serve(collector: Collector) -> None:
         collector.server.should_exit = True
         await asyncio.wait([server, ingest, link])
     if by_itself:
-        raise TidegaugeError("the collector's web server has ended by itself", "its last lines in the log say why")
+        raise WebServerEnded
 
 
 def _stop(collector: Collector) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +12,16 @@ from sqlalchemy.engine import URL
 from tidegauge.collector.blobs import BlobStore, open_bucket
 from tidegauge.collector.config import CollectorConfig
 from tidegauge.collector.database import postgresql_url
+from tidegauge.collector.log_kinds import STORAGE_AWAITED
 from tidegauge.collector.partial import BucketPartials, FolderPartials, Partials
 from tidegauge.collector.store import Store
+from tidegauge.errors import Unreached
+
+_log = logging.getLogger(__name__)
 
 DATABASE = "collector.sqlite"
+#: Seconds between two tries to reach database and bucket: the first pause, doubled up to the longest.
+_FIRST, _LONGEST = 1.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -28,10 +36,26 @@ class Storage:
 
 
 def open_storage(config: CollectorConfig) -> Storage:
-    """What the configuration names, at its present schema. Raises TidegaugeError."""
+    """What the configuration names, at its present schema. Raises TidegaugeError; Unreached where a server of it is not
+    there now.
+    """
     data = config.data_folder
     if not config.database.url:
         partials = FolderPartials(data / "partial")
         return Storage(data, Store(data / DATABASE), BlobStore(data / "blobs"), partials, None)
     url, bucket = postgresql_url(config.database.url, config.database.password_file), open_bucket(config.blobs)
     return Storage(data, Store(url), BlobStore(bucket), BucketPartials(bucket, data / "work"), url)
+
+
+def open_when_there(config: CollectorConfig) -> Storage:
+    """The same, tried again for as long as database or bucket can't be reached: after a power cut they may come later
+    than the collector. Raises TidegaugeError for what waiting does not cure.
+    """
+    pause = _FIRST
+    while True:
+        try:
+            return open_storage(config)
+        except Unreached as error:
+            _log.error("%s; it is tried again in %g s", error, pause, extra=STORAGE_AWAITED.of())
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST)

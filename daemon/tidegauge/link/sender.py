@@ -35,7 +35,7 @@ PACKET_OVERHEAD = 512
 CHUNK_SECONDS = 0.25
 #: Packets on their way to the broker at a time: while it takes one, the next is there.
 AT_ONCE = 2
-#: Seconds that more of them may take: a link so fast keeps no alarm waiting, and each waits for its thread and its turn.
+#: Seconds that more of them may take: so fast a link keeps no alarm waiting, and each has to wait for its thread.
 MORE_SECONDS = 0.1
 #: Longest `retry_after_ms` that is believed, seconds.
 LONGEST_DELAY = 3600.0

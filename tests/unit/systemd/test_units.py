@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from needs import unless
+from tidegauge.collector.serve import WebServerEnded
 from tidegauge.exitcodes import ExitCode
 
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -37,6 +38,12 @@ def test_agent_is_not_restarted_where_only_a_person_can_help() -> None:
     assert service["Restart"] == ["on-failure"]
     assert service["Type"] == ["notify"]
     assert service["WatchdogSec"] == ["60"]
+
+
+def test_collector_is_restarted_after_a_fault_of_its_own() -> None:
+    service = read(UNITS / "tidegauge-collector.service")["Service"]
+    assert service["Restart"] == ["on-failure"]
+    assert str(int(WebServerEnded().exit_code)) not in ["0", *service["RestartPreventExitStatus"]]
 
 
 SECONDS = {"h": 3600, "min": 60, "s": 1, "": 1}
