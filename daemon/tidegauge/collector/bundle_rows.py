@@ -223,9 +223,12 @@ class BundleRows(BlobRows):
                     mine = and_(table.c.device == device, table.c.bundle == bundle)
                     connection.execute(delete(table).where(mine))
 
-    def bundle_of_manifest(self, device: str, manifest_sha256: str) -> Bundle | None:
+    def bundle_of_manifest(self, device: str, manifest_sha256: str) -> tuple[str, BundleState] | None:
+        """Its id and its state."""
         where = and_(bundles.c.device == device, bundles.c.manifest_sha256 == manifest_sha256)
-        return next(iter(self._rows(bundle_query().where(where), Bundle)), None)
+        with self._reading.begin() as connection:
+            row = connection.execute(select(bundles.c.bundle, bundles.c.state).where(where)).first()
+        return None if row is None else (row.bundle, row.state)
 
     def bundle(self, device: str, bundle: str) -> Bundle | None:
         return next(iter(self._rows(bundle_query().where(_key(device, bundle)), Bundle)), None)

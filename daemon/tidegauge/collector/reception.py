@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy.exc import OperationalError
 
+from tidegauge.bundles.manifest import Manifest
 from tidegauge.clocks import Wall, monotonic, wall
 from tidegauge.collector import pull_policy
 from tidegauge.collector.log_kinds import (
@@ -301,14 +302,13 @@ class Reception:
             self._take_records(path)
             shelf.store.end_transfer(self.device, self.file_id, "stored", "", wall())
             return []
-        manifest = self._receiver.init is not None and is_manifest(self._receiver.init)
-        content = path.read_bytes() if manifest else b""
-        if manifest:
-            shelf.trust.check(content, admit(content, shelf.limits.manifest_bytes, self.device))
+        manifest = None
+        if self._receiver.init is not None and is_manifest(self._receiver.init):
+            manifest = self._admitted(path.read_bytes())
         shelf.store.reprieve(self.file_id)
         shelf.blobs.put(self.file_id, path, settled=True)
-        if manifest:
-            self._take_in(content)
+        if manifest is not None:
+            self._enter(manifest)
         return shelf.store.add_blob(self.file_id, size, wall(), sender=self.device, pulled=0 if manifest else size)
 
     def _take_records(self, path: Path) -> None:
@@ -322,14 +322,17 @@ class Reception:
             form = "%d lines of %s in a segment of %s are no records"
             _log.warning(form, segment.damaged, self.file_id, self.device, extra=said)
 
-    def _take_in(self, content: bytes) -> tuple[str, ...]:
-        """Enter the bundle of a manifest; returns the blobs wanted of it."""
+    def _admitted(self, content: bytes) -> Manifest:
+        """A manifest that this device may send. Raises BadManifest."""
+        manifest = admit(content, self._shelf.limits.manifest_bytes, self.device)
+        self._shelf.trust.check(content, manifest)
+        return manifest
+
+    def _enter(self, manifest: Manifest) -> None:
+        """Enter the bundle of a manifest. Raises BundleConflict."""
         shelf = self._shelf
-        manifest = admit(content, shelf.limits.manifest_bytes, self.device)
-        shelf.trust.check(content, manifest)
         if shelf.store.add_bundle(manifest, self.file_id, wall(), pull_policy.chosen(manifest, shelf.pull)):
             shelf.completed(manifest.device, manifest.bundle_id)
-        return shelf.store.wanted(manifest.device, manifest.bundle_id)
 
     def _confirm(self, action: Confirm) -> list[Action]:
         shelf = self._shelf
@@ -342,13 +345,16 @@ class Reception:
             return self._receiver.lost(action.topic)
         wanted: tuple[str, ...] = ()
         if self._receiver.init is not None and is_manifest(self._receiver.init):
-            bundle = shelf.store.bundle_of_manifest(self.device, self.file_id)
-            if bundle is not None:
-                wanted = shelf.store.wanted(self.device, bundle.bundle)
-                if not wanted and bundle.state in _OPEN and shelf.store.settle(self.device, bundle.bundle):
-                    shelf.completed(self.device, bundle.bundle)  # its last blob has come by another way
-            else:  # a restored database, or another device's manifest
-                wanted = self._take_in(shelf.blobs.get(self.file_id, shelf.limits.manifest_bytes))
+            found = shelf.store.bundle_of_manifest(self.device, self.file_id)
+            if found is None:  # a restored database, or another device's manifest
+                manifest = self._admitted(shelf.blobs.get(self.file_id, shelf.limits.manifest_bytes))
+                self._enter(manifest)
+                bundle, waits = manifest.bundle_id, False
+            else:
+                bundle, waits = found[0], found[1] in _OPEN
+            wanted = shelf.store.wanted(self.device, bundle)
+            if not wanted and waits and shelf.store.settle(self.device, bundle):
+                shelf.completed(self.device, bundle)  # its last blob has come by another way
             if wanted:
                 return self._ask_for(action.topic, wanted)
         return self._receiver.confirmed(action.topic, wanted)
