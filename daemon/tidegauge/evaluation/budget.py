@@ -92,6 +92,7 @@ def _evaluate(folder: Path, quick: bool, progress: Progress) -> Report:
     folder.mkdir()
     board = SmallBoard(folder)
     board.build()
+    new = board.copy(folder / "secured")  # before anything is captured: captures of one cause have a limit
     progress(f"idle: frames at {FRAMES_A_SECOND:g} a second, no samples, {seconds:g} s")
     with _agent(board, {"gap_mean": 1e6, "gap_floor": 0.0}) as (pid, url, started):
         figures += started
@@ -109,7 +110,7 @@ def _evaluate(folder: Path, quick: bool, progress: Progress) -> Report:
         figures += _signed(board, pid, url)
     figures += _figures(idle, still, before, after)
     progress("with a client certificate: idle, then a capture's bundle, signed and encrypted")
-    secured, not_run = _secured(board, folder)
+    secured, not_run = _secured(new)
     return Report(0, quick, [*figures, _at_more_frames(busier, later), *secured], not_run)
 
 
@@ -214,23 +215,22 @@ def _signed(board: SmallBoard, pid: int, url: str, agent: str = "agent") -> list
     ]
 
 
-def _secured(board: SmallBoard, folder: Path) -> tuple[list[Figure], list[NotRun]]:
+def _secured(board: SmallBoard) -> tuple[list[Figure], list[NotRun]]:
     """Memory of an agent with a certificate of its own, whose bundles are encrypted, and of what reads the certificate.
 
-    Raises TimeoutError where it doesn't connect.
+    `board`: one that has captured nothing yet. Raises TimeoutError where it doesn't connect.
     """
     name, missing = "agent with a client certificate", secured_board.missing()
     if missing:
         return [], [NotRun("memory", name, missing)]
-    other, certificates = board.copy(folder / "secured"), folder / "certificates"
-    with secured_board.secured(other, certificates) as settings, other.remote_log():
+    with secured_board.secured(board, board.folder / "certificates") as settings, board.remote_log():
         shadow = {"gap_mean": 1e6, "gap_floor": 0.0}
-        with _agent(other, shadow, more=settings) as (pid, url, _):
+        with _agent(board, shadow, more=settings) as (pid, url, _):
             wait_for(lambda: metrics(url)[CONNECTED] == 1, START_SECONDS, "connection")
             wait_for(lambda: metrics(url).get(CERTIFICATE, 0) > time.time(), START_SECONDS, "end of the certificate")
             resident = costs(pid).resident / MB
             figures = [Figure("memory", f"{name}, idle: resident", resident, "MB", RESIDENT_GOAL, "<=")]
-            figures += _signed(other, pid, url, name)
+            figures += _signed(board, pid, url, name)
         return [*figures, _reader(Path(settings["link"]["cert"]))], []
 
 

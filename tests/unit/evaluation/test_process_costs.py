@@ -125,15 +125,14 @@ def test_an_agent_with_a_certificate_that_encrypts_loads_no_more(
         return figures
 
     monkeypatch.setattr(budget, "_signed", watched)
-    board = SmallBoard(tmp_path / "board")
-    board.folder.mkdir()
+    board = SmallBoard(tmp_path)
     board.build()
-    figures, not_run = budget._secured(board, tmp_path)
+    figures, not_run = budget._secured(board)
     assert not not_run
     assert seen == [False]
     assert [figure.goal for figure in figures] == [60.0, 60.0, None, None]
     assert all(20 < figure.value < 200 for figure in figures)
-    (manifest,) = (tmp_path / "secured" / "state").glob("spool/bundles/*/manifest.json")
+    (manifest,) = board.state.glob("spool/bundles/*/manifest.json")
     shown = decode_manifest(manifest.read_bytes(), "it")
     assert shown.privacy.recipient
     assert {tensor.blob.encoding for tensor in shown.inputs} == {"sealed"}
@@ -141,7 +140,6 @@ def test_an_agent_with_a_certificate_that_encrypts_loads_no_more(
 
 def test_what_a_secured_board_lacks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secured_board, "mosquitto", lambda: None)
-    board = SmallBoard(tmp_path)
-    figures, (row,) = budget._secured(board, tmp_path)
+    figures, (row,) = budget._secured(SmallBoard(tmp_path))
     assert figures == []
     assert row.reason == "mosquitto is not installed"
