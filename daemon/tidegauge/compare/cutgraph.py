@@ -25,7 +25,8 @@ from tidegauge.errors import TidegaugeError
 
 Array = NDArray[Any]
 
-_CONTRIB = "com.microsoft"
+#: The domain of ONNX Runtime's own operators.
+CONTRIB = "com.microsoft"
 _DEVICE, _LOCAL, _CODES = "dev::", "loc::", "codes::"
 #: Outputs begin at multiples of so many float32.
 _ALIGNED = 16
@@ -50,11 +51,11 @@ class Coded:
     codes: Array
     encoding: Encoding
 
-    @property
-    def possible(self) -> bool:
-        """Whether the graph can: its zero point has the type of the codes."""
-        low, high = self.encoding.code_range if self.encoding.integer else (1, 0)
-        return low <= self.encoding.zero_point <= high
+
+def possible(encoding: Encoding) -> bool:
+    """Whether a graph can turn such codes into values: the zero point has their type."""
+    low, high = encoding.code_range if encoding.integer else (1, 0)
+    return low <= encoding.zero_point <= high
 
 
 class Room:
@@ -150,7 +151,8 @@ class Runner:
     ) -> None:
         self._part = part
         self._names = [_LOCAL + name if name in cut else name for name in part.outputs]
-        self._session = _session(_build(model, part, cut, feeds, weights or {}, rounding or {}), part, threads)
+        proto = _build(model, part, cut, feeds, weights or {}, rounding or {})
+        self._session = open_session(proto, part.outputs[-1], threads)
 
     def run(self, feeds: Mapping[str, Feed], places: Sequence[Array] | None = None) -> dict[str, Array]:
         """Values by plain output name; in `places` where these have the outputs' shapes and all are float32."""
@@ -167,7 +169,7 @@ class Runner:
             return dict(zip(self._part.outputs, places, strict=True))
         try:
             values = self._session.run(self._names, named)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise TidegaugeError(f"the float model can't be run up to {self._part.outputs[-1]}: {error}") from error
         return dict(zip(self._part.outputs, (np.asarray(value) for value in values), strict=True))
 
@@ -180,13 +182,14 @@ class Runner:
             bound.bind_output(name, "cpu", 0, np.float32, place.shape, place.ctypes.data)
         try:
             self._session.run_with_iobinding(bound)
-        except (*_FAILURES, RuntimeError):
+        except (*FAILURES, RuntimeError):
             return False  # the plain run says why
         return True
 
 
 Feed = Array | Coded
-_FAILURES = (
+#: What ONNX Runtime raises.
+FAILURES = (
     onnxruntime.capi.onnxruntime_pybind11_state.Fail,
     onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
     onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph,
@@ -217,7 +220,11 @@ def _arena() -> None:
     onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, as_requested, default, default))
 
 
-def _session(proto: Any, part: Part, threads: int) -> Any:
+def open_session(proto: Any, last: str, threads: int) -> Any:
+    """A session of this model, whose operators take so many threads; 0 for all cores. `last`: what it computes.
+
+    Raises `TidegaugeError` where onnxruntime refuses.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -233,8 +240,8 @@ def _session(proto: Any, part: Part, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except _FAILURES as error:
-        raise TidegaugeError(f"the float model can't be opened up to {part.outputs[-1]}: {error}") from error
+    except FAILURES as error:
+        raise TidegaugeError(f"the float model can't be opened up to {last}: {error}") from error
 
 
 def _build(
@@ -277,8 +284,12 @@ def _build(
     ]
     outputs = [helper.make_empty_tensor_value_info(_LOCAL + n if n in cut else n) for n in part.outputs]
     graph = helper.make_graph(nodes, "part", inputs, outputs, initialisers)
-    opsets = [*(opset for opset in model.opsets if opset.domain != _CONTRIB), helper.make_opsetid(_CONTRIB, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
+    return helper.make_model(graph, opset_imports=opsets(model), ir_version=model.ir_version)
+
+
+def opsets(model: Model) -> list[Any]:
+    """The model's, and that of ONNX Runtime's own operators."""
+    return [*(opset for opset in model.opsets if opset.domain != CONTRIB), helper.make_opsetid(CONTRIB, 1)]
 
 
 def _dequantise(name: str, coded: Coded, nodes: list[Any], initialisers: list[Any]) -> None:
@@ -288,4 +299,4 @@ def _dequantise(name: str, coded: Coded, nodes: list[Any], initialisers: list[An
         f"{name}::zero": np.asarray(coded.encoding.zero_point, coded.codes.dtype),
     }
     initialisers += [numpy_helper.from_array(value, key) for key, value in constants.items()]
-    nodes.append(helper.make_node("DequantizeLinear", [_CODES + name, *constants], [_DEVICE + name], domain=_CONTRIB))
+    nodes.append(helper.make_node("DequantizeLinear", [_CODES + name, *constants], [_DEVICE + name], domain=CONTRIB))

@@ -51,41 +51,48 @@ def recognised(
 ) -> Direct | None:
     """How the loops compute a region of one output; None where they don't. `shapes`: of what it reads and makes;
     `replaced`: weights in place of the model's."""
-    nodes = [model.nodes[index] for index in part.nodes]
-    if len(part.outputs) != 1 or part.reads_inputs or not 1 <= len(nodes) <= 2:
+    nodes, weights = alone(model, part), ChainMap(dict(replaced), model.weights)
+    held = bounds(nodes, weights) if nodes else None
+    if held is None or math.prod(shapes(part.outputs[0])) < _SMALLEST:
         return None
-    if math.prod(shapes(part.outputs[0])) < _SMALLEST or any(node.domain not in ("", "ai.onnx") for node in nodes):
-        return None
-    weights = ChainMap(dict(replaced), model.weights)
     first, output = nodes[0], part.outputs[0]
-    bounds = (-math.inf, math.inf)
-    if len(nodes) == 2:
-        if nodes[1].input[0] != first.output[0]:
-            return None
-        found = _bounds(nodes[1], weights)
-        if found is None:
-            return None
-        bounds = found
     if first.op_type == "Conv" and first.input[0] in part.reads_cut:
-        return _convolution(first, shapes, output, weights, bounds)
+        return _convolution(first, shapes, output, weights, held)
     if (
         first.op_type in ("Add", "Sub")
         and {*first.input} <= {*part.reads_cut}
         and len({shapes(name) for name in (*first.input, output)}) == 1
     ):
         sign = -1.0 if first.op_type == "Sub" else 1.0
-        return Direct(tuple(first.input), np.full((1, 9), sign, np.float32), np.zeros(1, np.float32), *bounds)
+        return Direct(tuple(first.input), np.full((1, 9), sign, np.float32), np.zeros(1, np.float32), *held)
     return None
 
 
-def _bounds(node: Any, weights: Mapping[str, Array]) -> tuple[float, float] | None:
-    """Between which values a ReLU or a clip by constants holds what it reads."""
+def alone(model: Model, part: Part) -> list[Any]:
+    """The nodes of a region that is one node, or one and what is behind it; none where it is another."""
+    nodes = [model.nodes[index] for index in part.nodes]
+    if len(part.outputs) != 1 or part.reads_inputs or not 1 <= len(nodes) <= 2:
+        return []
+    return nodes if all(node.domain in ("", "ai.onnx") for node in nodes) else []
+
+
+def bounds(nodes: Sequence[Any], weights: Mapping[str, Array]) -> tuple[float, float] | None:
+    """Between which values a ReLU or a clip by constants behind a node holds what it makes; None where something else
+    is behind it."""
+    if len(nodes) == 1:
+        return -math.inf, math.inf
+    node = nodes[1]
+    if node.input[0] != nodes[0].output[0]:
+        return None
     if node.op_type == "Relu":
         return 0.0, math.inf
     if node.op_type != "Clip" or node.attribute or any(name and name not in weights for name in node.input[1:]):
         return None
-    ends = [float(weights[name]) if name else None for name in node.input[1:]] + [None, None]
-    return (-math.inf if ends[0] is None else ends[0]), (math.inf if ends[1] is None else ends[1])
+    named = [*node.input[1:], "", ""]
+    if any(weights[name].size != 1 for name in named[:2] if name):
+        return None
+    low = weights[named[0]].item() if named[0] else -math.inf
+    return float(low), float(weights[named[1]].item() if named[1] else math.inf)
 
 
 def _convolution(
@@ -93,7 +100,7 @@ def _convolution(
     shapes: Callable[[str], tuple[int, ...]],
     output: str,
     weights: Mapping[str, Array],
-    bounds: tuple[float, float],
+    held: tuple[float, float],
 ) -> Direct | None:
     source, rest = node.input[0], [name for name in node.input[1:] if name]
     has = {item.name: helper.get_attribute_value(item) for item in node.attribute}
@@ -110,15 +117,13 @@ def _convolution(
     bias = weights[rest[1]] if len(rest) > 1 else np.zeros(channels, np.float32)
     if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
         return None
-    return Direct((source,), np.ascontiguousarray(kernel.reshape(channels, 9)), np.ascontiguousarray(bias), *bounds)
+    return Direct((source,), np.ascontiguousarray(kernel.reshape(channels, 9)), np.ascontiguousarray(bias), *held)
 
 
-def pieces(found: Direct, sources: Sequence[Coded], out: Array) -> list[Callable[[], None]] | None:
-    """What is to be done to fill `out` (float32, in one piece), in pieces for several threads; None where the loops
-    don't know the type of the codes."""
+def pieces(found: Direct, sources: Sequence[Coded], out: Array) -> list[Callable[[], None]]:
+    """What is to be done to fill `out` (float32, in one piece), in pieces for several threads. The codes are of
+    `machine_code.KINDS`."""
     codes = [np.ascontiguousarray(source.codes) for source in sources]
-    if not all(each.dtype.isnative and each.dtype.name in KINDS for each in codes) or not out.size:
-        return None
     if len(codes) == 1:
         planes, height, width = out.shape[0] * out.shape[1], *out.shape[2:]
     else:

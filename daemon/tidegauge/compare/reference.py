@@ -18,9 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegauge.compare import cores
-from tidegauge.compare.cutgraph import Coded, Feed, Part, Room, Rounding, Runner, downstream_of, part_for, run_part
-from tidegauge.compare.direct import pieces as direct_pieces
-from tidegauge.compare.direct import recognised
+from tidegauge.compare.convolution import Convolution, Convolutions
+from tidegauge.compare.convolution import recognised as convolution
+from tidegauge.compare.cutgraph import (
+    Coded,
+    Feed,
+    Part,
+    Room,
+    Rounding,
+    Runner,
+    downstream_of,
+    part_for,
+    possible,
+    run_part,
+)
+from tidegauge.compare.direct import Direct, pieces
+from tidegauge.compare.direct import recognised as direct
+from tidegauge.compare.machine_code import KINDS
 from tidegauge.compare.model import Model, reads
 from tidegauge.compare.statistics import Encoding
 
@@ -111,6 +125,7 @@ class Reference:
         self.outputs: dict[str, Array] = {}
         self.groups = plan(model, sizes, sizes, budget)
         self.total = len(self.groups)
+        self._convolutions = Convolutions(model)
 
     def walk(self, room: Room | None = None) -> Iterator[dict[str, Array]]:
         """The float values of each group's traced tensors, group by group; in `room` they last until the next group."""
@@ -148,9 +163,10 @@ class Reference:
         if not made:
             return inputs
         places = self._places(made, room)
-        direct = {name: found for name in made if (found := self._direct(name, weights or {}, places)) is not None}
-        sessions = self._pieces([name for name in made if name not in direct])
-        threads = max(1, cores.count() // max(1, len(sessions)))
+        alone = {name: found for name in made if (found := self._alone(name, weights or {})) is not None}
+        sessions = self._pieces([name for name in made if name not in alone])
+        busy = len(sessions) + sum(isinstance(found, Convolution) for found in alone.values())
+        threads = max(1, cores.count() // max(1, busy))
 
         def run(piece: Sequence[str]) -> dict[str, Array]:
             part = part_for(self.model, piece, self.cut)
@@ -161,32 +177,39 @@ class Reference:
             piece()
             return {}
 
-        # Sessions first: they take longer, and what is left of the rest then fills the cores.
-        work = [partial(run, piece) for piece in sessions]
-        work += [partial(fill, piece) for pieces in direct.values() for piece in pieces]
-        values = inputs | {name: places[name] for name in direct}
+        long, short = list[Callable[[], None]](), list[Callable[[], None]]()
+        for name, found in alone.items():
+            if name not in places:
+                places[name] = np.empty(self.specs[name].shape, np.float32)
+            coded = [source for other in found.reads if isinstance(source := self._coded(other), Coded)]
+            if isinstance(found, Convolution):
+                long.append(self._convolutions.filling(found, coded[0], places[name], threads))
+            else:
+                short += pieces(found, coded, places[name])
+        # What takes longer first: what is left of the rest then fills the cores.
+        work = [*(partial(run, piece) for piece in sessions), *(partial(fill, piece) for piece in (*long, *short))]
+        values = inputs | {name: places[name] for name in alone}
         for computed in cores.share(lambda each: each(), work):
             values |= computed
         return {name: values[name] for name in tensors}
 
-    def _direct(
-        self, name: str, weights: Mapping[str, Array], places: dict[str, Array]
-    ) -> list[Callable[[], None]] | None:
-        """What fills a tensor's place without a session, in pieces; None where it needs one."""
+    def _alone(self, name: str, weights: Mapping[str, Array]) -> Direct | Convolution | None:
+        """How a tensor is computed without a session of its own; None where it needs one."""
         part = part_for(self.model, [name], self.cut)
         hidden = {made for index in part.nodes for made in self.model.nodes[index].output} - {name}
-        if hidden & set(self.rounding) or self.specs[name].dtype != np.float32:
+        if hidden & set(self.rounding) or self.specs[name].dtype != np.float32 or not math.prod(self.specs[name].shape):
             return None
-        found = recognised(self.model, part, lambda other: self.specs[other].shape, weights)
-        if found is None or not set(found.reads) <= self.cut:
+        if not all(self._as_codes(other) for other in part.reads_cut):
             return None
-        sources = [self._coded(other) for other in found.reads]
-        coded = [source for source in sources if isinstance(source, Coded)]
-        if len(coded) < len(sources):
-            return None
-        if name not in places:
-            places[name] = np.empty(self.specs[name].shape, np.float32)
-        return direct_pieces(found, coded, places[name])
+        found = direct(self.model, part, lambda other: self.specs[other].shape, weights)
+        return found or convolution(self.model, part, weights)
+
+    def _as_codes(self, name: str) -> bool:
+        """Whether loops and sessions turn a device tensor into values themselves."""
+        device = self.device[name]
+        if not isinstance(device, Recorded) or self.specs[name].dtype != np.float32:
+            return False
+        return device.encoding.dtype in KINDS and possible(device.encoding)
 
     def _places(self, tensors: Sequence[str], room: Room | None) -> dict[str, Array]:
         """Where those that are float32 may be written."""
@@ -236,8 +259,6 @@ class Reference:
 
     def _coded(self, name: str) -> Feed:
         device, spec = self.device[name], self.specs[name]
-        if isinstance(device, Recorded) and spec.dtype == np.float32:
-            coded = Coded(device.codes().reshape(spec.shape), device.encoding)
-            if coded.possible:
-                return coded
+        if isinstance(device, Recorded) and spec.dtype == np.float32 and possible(device.encoding):
+            return Coded(device.codes().reshape(spec.shape), device.encoding)
         return self.feed(name)

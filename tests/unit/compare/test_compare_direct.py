@@ -1,4 +1,5 @@
-"""Regions that compiled loops compute from codes give what ONNX Runtime gives; all others are left to it."""
+"""Regions that loops or shared sessions compute from codes give what a session of their own gives; all others have
+one."""
 
 from __future__ import annotations
 
@@ -84,10 +85,14 @@ KNOWN = {
     "sum": ([helper.make_node("Add", ["y", "x"], ["out"])], {}),
     "sum, ReLU": ([ADD, RELU], {}),
     "sum, upper bound only": ([ADD, helper.make_node("Clip", ["made", "", "high"], ["out"])], BOUNDS),
+    "sum, bounds of one element": (
+        [ADD, CLIP],
+        {"low": np.asarray([-0.5], np.float32), "high": np.asarray([6.0], np.float32)},
+    ),
     "difference": ([helper.make_node("Sub", ["x", "y"], ["out"])], {}),
     "twice itself": ([helper.make_node("Add", ["x", "x"], ["out"])], {}),
 }
-LEFT = {
+CONVOLUTIONS = {
     "stride": ([named(conv("x", "w", **DEPTHWISE | {"strides": [2, 2]}), "out")], FILTER),
     "no padding": ([named(conv("x", "w", **DEPTHWISE | {"pads": [0] * 4}), "out")], FILTER),
     "padding below only": ([named(conv("x", "w", **DEPTHWISE | {"pads": [0, 0, 2, 2]}), "out")], FILTER),
@@ -101,6 +106,22 @@ LEFT = {
         weights(v=(CHANNELS, CHANNELS, 3, 3)),
     ),
     "two of each channel": ([named(conv("x", "v", **DEPTHWISE), "out")], weights(v=(2 * CHANNELS, 1, 3, 3))),
+    "dense, bias, ReLU": (
+        [conv("y", "v", "b", kernel_shape=[1, 1]), RELU],
+        weights(v=(CHANNELS, CHANNELS, 1, 1), b=(CHANNELS,)),
+    ),
+    "dense, clip": ([conv("x", "v", kernel_shape=[1, 1]), CLIP], BOUNDS | weights(v=(CHANNELS, CHANNELS, 1, 1))),
+    "small": ([named(conv("small", "v", kernel_shape=[1, 1]), "out")], weights(v=(9, CHANNELS, 1, 1))),
+}
+LEFT = {
+    "weights that are computed": (
+        [helper.make_node("Abs", ["w"], ["v"]), named(conv("x", "v", **DEPTHWISE), "out")],
+        FILTER,
+    ),
+    "another function behind a convolution": (
+        [conv("x", "w", **DEPTHWISE), helper.make_node("Sigmoid", ["made"], ["out"])],
+        FILTER,
+    ),
     "a sum with one value a channel": ([helper.make_node("Add", ["x", "small"], ["out"])], {}),
     "a sum with a constant": ([helper.make_node("Add", ["x", "c"], ["out"])], weights(c=SHAPE)),
     "another function behind it": ([ADD, helper.make_node("Sigmoid", ["made"], ["out"])], {}),
@@ -114,12 +135,19 @@ def values(made: Reference, name: str) -> NDArray[Any]:
     return (recorded.codes().astype(np.float64) - ENCODINGS[name].zero_point) / ENCODINGS[name].scale
 
 
+def by_a_session(
+    made: Reference, monkeypatch: pytest.MonkeyPatch, weights: dict[str, NDArray[Any]] | None = None
+) -> NDArray[Any]:
+    with monkeypatch.context() as patched:
+        patched.setattr(references, "direct", lambda *_: None)
+        patched.setattr(references, "convolution", lambda *_: None)
+        return made.local(["out"], weights)["out"]
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_loops_give_what_a_session_gives(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = reference(tmp_path, *KNOWN[name])
-    with monkeypatch.context() as patched:
-        patched.setattr(references, "recognised", lambda *_: None)
-        expected = made.local(["out"])["out"]
+    expected = by_a_session(made, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(references, "run_part", lambda *_, **__: pytest.fail("a session is opened"))
         room = Room()
@@ -141,17 +169,31 @@ def test_other_weights_stand_in_for_the_models(tmp_path: Path, monkeypatch: pyte
     made = reference(tmp_path, *KNOWN["depthwise of 16 bits, bias, ReLU"])
     other = {"w": FILTER["w"] * np.float32(-0.5), "b": FILTER["b"] + np.float32(1)}
     found = made.local(["out"], other)["out"]
-    monkeypatch.setattr(references, "recognised", lambda *_: None)
-    expected = made.local(["out"], other)["out"]
+    expected = by_a_session(made, monkeypatch, other)
     assert np.abs(found - expected).max() <= 2e-6 * np.abs(expected).max()
     assert np.abs(found - made.local(["out"])["out"]).max() > 0.1
 
 
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_shared_session_gives_what_its_own_gives(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reference(tmp_path, *CONVOLUTIONS[name])
+    expected = by_a_session(made, monkeypatch)
+    monkeypatch.setattr(references, "pieces", lambda *_: pytest.fail("taken for a region that the loops know"))
+    monkeypatch.setattr(references, "run_part", lambda *_, **__: pytest.fail("a session of its own is opened"))
+    room = Room()
+    for found in (made.local(["out"]), made.local(["out"], room=room), made.local(["out"], room=room)):
+        assert np.array_equal(found["out"], expected)
+    doubled = {name: 2 * value for name, value in CONVOLUTIONS[name][1].items() if name in ("w", "v")}
+    assert not np.array_equal(made.local(["out"], doubled)["out"], expected)
+
+
 @pytest.mark.parametrize("name", LEFT)
-def test_everything_else_is_left_to_a_session(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_else_has_a_session(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = reference(tmp_path, *LEFT[name])
-    monkeypatch.setattr(references, "direct_pieces", lambda *_: pytest.fail("taken for a region that the loops know"))
-    assert made.local(["out"])["out"].size > 0
+    assert np.array_equal(made.local(["out"])["out"], by_a_session(made, monkeypatch))
+    monkeypatch.setattr(references, "run_part", lambda *_, **__: pytest.fail("a session is opened"))
+    with pytest.raises(pytest.fail.Exception):
+        made.local(["out"])
 
 
 def test_a_region_with_rounding_inside_is_left_to_a_session(tmp_path: Path) -> None:
@@ -165,5 +207,5 @@ def test_a_region_with_rounding_inside_is_left_to_a_session(tmp_path: Path) -> N
 
 def test_a_small_tensor_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = reference(tmp_path, [helper.make_node("Add", ["small", "small"], ["out"])], {})
-    monkeypatch.setattr(references, "direct_pieces", lambda *_: pytest.fail("compiled for five values"))
+    monkeypatch.setattr(references, "pieces", lambda *_: pytest.fail("compiled for five values"))
     assert made.local(["out"])["out"] == pytest.approx(2 * values(made, "small"), rel=1e-5)
