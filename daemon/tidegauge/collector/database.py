@@ -40,6 +40,8 @@ class Database:
     def __init__(self, target: Path | str | URL) -> None:
         self._engine = _engine(target)
         self._reading = self._engine.execution_options(reading=True)
+        #: For what a power cut may take back, since a board then says it again: no commit of it waits for the disk.
+        self._passing = self._engine.execution_options(passing=True)
         where = str(target) if isinstance(target, Path) else make_url(target).render_as_string()
         try:
             with self._engine.begin() as connection:
@@ -106,9 +108,19 @@ def _configure(connection: Any, record: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """A writer takes the lock at once: two transactions that begin as readers and turn writers would fail, "locked"."""
-    reading = connection.get_execution_options().get("reading", False)
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+    """A writer takes the lock at once: two transactions that begin as readers and turn writers would fail, "locked".
+
+    A commit in mode NORMAL is not synced by itself; the next one in mode FULL syncs it too (sqlite.org/wal.html).
+    """
+    options = connection.get_execution_options()
+    if options.get("reading", False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    mode = "NORMAL" if options.get("passing", False) else "FULL"
+    if connection.info.get("synchronous", "FULL") != mode:
+        connection.exec_driver_sql(f"PRAGMA synchronous={mode}")
+        connection.info["synchronous"] = mode
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def upsert(

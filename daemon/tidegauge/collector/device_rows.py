@@ -53,7 +53,7 @@ class DeviceRows(Database):
     def seen(self, device: str, now: Wall) -> None:
         """A device has sent something. One that has not told its status yet has the state "unknown"."""
         row = {"device": device, **msgspec.to_builtins(Status("online", 0)), "state": "unknown", "last_seen": now}
-        with self._engine.begin() as connection:
+        with self._passing.begin() as connection:
             upsert(connection, devices, row, only=("last_seen",))
 
     def set_alarm(self, device: str, alarm: AlarmChange, now: Wall) -> None:

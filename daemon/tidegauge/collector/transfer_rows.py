@@ -69,7 +69,7 @@ class TransferRows(Database):
             "fin": 0.0,
             **_UNCLAIMED,
         }
-        with self._engine.begin() as connection:
+        with self._passing.begin() as connection:
             if upsert(connection, transfers, row, where=transfers.c.state != "receiving"):
                 return
             same = and_(_key(device, file_id), transfers.c.state == "receiving", transfers.c.size == size)
@@ -82,7 +82,7 @@ class TransferRows(Database):
     def add_coverage(self, device: str, file_id: str, written: Ranges, now: Wall) -> Ranges:
         """Bytes are written, durably. Returns all that are, by whichever ingester; empty where nothing is open."""
         where = and_(_key(device, file_id), transfers.c.state == "receiving")
-        with self._engine.begin() as connection:
+        with self._passing.begin() as connection:
             if connection.dialect.name == "postgresql":
                 both = transfers.c.coverage.op("+")(literal(written, Coverage))
                 change = update(transfers).where(where).values(coverage=both, updated=now)

@@ -240,3 +240,14 @@ def test_alarm_cleared_while_nobody_listened_ends_and_a_fresh_one_is_not_taken_f
     assert names(store) == [("loss", "accelerator")]
     store.set_status("cam-1", Status("online", 6), Wall(1001.0))
     assert names(store) == []
+
+
+def test_only_what_a_board_says_again_is_committed_without_a_sync(tmp_path: Path) -> None:
+    """On one and the same connection, in turns: 2 is FULL, 1 is NORMAL (sqlite.org/pragma.html)."""
+    store = Store(tmp_path / "collector.sqlite")
+    found = []
+    for engine in (store._engine, store._passing, store._reading, store._engine, store._passing, store._passing):
+        with engine.begin() as connection:
+            found.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    assert found == [2, 1, 1, 2, 1, 1]
+    store.close()
