@@ -33,10 +33,6 @@ __all__ = [
 PACKET_OVERHEAD = 512
 #: Longest time that one chunk should take on the link, seconds: an alarm waits behind the two that are on their way.
 CHUNK_SECONDS = 0.25
-#: Packets on their way to the broker at a time: while it takes one, the next is there.
-AT_ONCE = 2
-#: Seconds that more of them may take: so fast a link keeps no alarm waiting, and each has to wait for its thread.
-MORE_SECONDS = 0.1
 #: Longest `retry_after_ms` that is believed, seconds.
 LONGEST_DELAY = 3600.0
 #: Rounds in which the collector asks only for blobs that it has already called stored, or that there are none of.
@@ -121,7 +117,6 @@ class Sender:
         self._active: _Job | None = None
         self._largest_chunk: int | None = None
         self._fitting_chunk = limits.chunk
-        self._speed = 0.0
         self._held = self._held_urgent = 0.0
         self._unsent = 0
         self._pause = 0.0
@@ -185,13 +180,7 @@ class Sender:
     def link_speed(self, bytes_per_second: float) -> None:
         """Chunks from now on are cut so that one keeps the link busy for half a second at most; files under way take
         larger ones at the next answer, smaller ones from their next `init` on."""
-        self._speed = bytes_per_second
         self._fitting_chunk = max(1, int(bytes_per_second * CHUNK_SECONDS))
-
-    @property
-    def at_once(self) -> int:
-        """Packets that may be on their way to the broker at a time, by the link's speed."""
-        return max(AT_ONCE, min(self._limits.window, int(self._speed * MORE_SECONDS / self._limits.chunk)))
 
     def disconnected(self) -> None:
         """Nothing can be sent; what was in flight is unknown."""

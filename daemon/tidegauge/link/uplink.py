@@ -38,6 +38,8 @@ from tidegauge.log_kinds import BUNDLE_REFUSED, BUNDLE_SET_ASIDE, BUNDLE_STORED,
 from tidegauge.restartable import Restartable
 from tidegauge.spool.store import Entry, Spool
 
+#: Packets of a transfer handed to the broker at a time. An alarm waits behind this many at most.
+PACKETS_IN_FLIGHT = 2
 #: Bytes a second that are assumed until the link's speed is known: 1 Mbit/s.
 UNKNOWN_SPEED = 125_000.0
 #: Bundles looked at in advance.
@@ -220,7 +222,7 @@ class Uplink:
             await self._send_first(connection, "result", outbox.results, qos=0)
         elif self._records.due(now):
             await self._records.step(lambda at, payload: self._deliver(connection, at, payload))
-        elif self._actions and self._packets < self._sender.at_once and self._may_go(now):
+        elif self._actions and self._packets < PACKETS_IN_FLIGHT and self._may_go(now):
             self._packets += 1
             group.create_task(self._transmit(connection, self._actions.popleft(), self._turns.take()))
             await asyncio.sleep(0)  # it reaches the socket before the next one is looked for
@@ -245,7 +247,7 @@ class Uplink:
     def _idle(self) -> float:
         """Seconds until something is due by time alone."""
         due = [self._status_at, *([self._until] if self._until else [])]
-        if self._actions and self._packets < self._sender.at_once:
+        if self._actions and self._packets < PACKETS_IN_FLIGHT:
             due.append(self._paced_until)
         if self._records.until is not None:
             due.append(self._records.until)

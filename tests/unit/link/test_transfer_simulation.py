@@ -373,19 +373,6 @@ def test_a_slow_link_gets_smaller_chunks_from_the_next_file_on() -> None:
     assert lengths == [{256 * 1024}, {5_000}]
 
 
-@pytest.mark.parametrize(
-    ("bytes_per_second", "packets"),
-    [(0.0, 2), (125_000.0, 2), (5_000_000.0, 2), (10_000_000.0, 3), (20_000_000.0, 7), (1e9, 8)],
-)
-def test_more_packets_go_at_once_only_where_all_of_them_are_gone_in_a_tenth_of_a_second(
-    bytes_per_second: float, packets: int
-) -> None:
-    """An alarm waits behind them; the credit of the collector is the most that there can be."""
-    sender = Sender(DEVICE, SenderLimits(chunk=256 * 1024, window=8), Random(1))
-    sender.link_speed(bytes_per_second)
-    assert sender.at_once == packets
-
-
 def sent_by(sender: Sender, out: list[Action], size: int) -> list[SendChunk]:
     """What a file's sender sends, chunk by chunk, where each is acknowledged before the next answer is given."""
     chunks, acked = [action for action in out if isinstance(action, SendChunk)], 0
