@@ -119,7 +119,7 @@ def test_a_name_that_is_no_text_can_not_be_printed(run: Run, tmp_path: Path) -> 
         RuntimeError("something else"),
         "é".encode,
     ],
-    ids=repr,
+    ids=["refused", "no_name", "no_path", "descriptor", "no_system", "encoding"],
 )
 def test_what_no_path_is_at_fault_for_stays_a_traceback(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
