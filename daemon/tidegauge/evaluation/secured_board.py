@@ -17,7 +17,7 @@ from typing import Any
 
 from tidegauge.bundles import sealing
 from tidegauge.demo.broker import free_port, mosquitto
-from tidegauge.evaluation.small_board import STOP_SECONDS, SmallBoard, wait_for
+from tidegauge.evaluation.small_board import SmallBoard, ended, wait_for
 from tidegauge.virtualboard.state import BoardState
 
 SCRIPT = Path(__file__).parents[3] / "agent_config" / "broker" / "certificates"
@@ -71,16 +71,9 @@ def _broker(folder: Path) -> Iterator[int]:
     (folder / "mosquitto.conf").write_text("\n".join(settings) + "\n")
     with (folder / "mosquitto.log").open("wb") as log:
         process = subprocess.Popen([program, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
-    try:
+    with ended(process):
         wait_for(lambda: _listens(port), BROKER_SECONDS, "broker")
         yield port
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _listens(port: int) -> bool:

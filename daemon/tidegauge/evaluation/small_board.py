@@ -38,6 +38,20 @@ STOP_SECONDS = 15.0
 START_SECONDS = 90.0
 
 
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Afterwards it is ended by SIGTERM, and by SIGKILL where it doesn't listen."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     """What `condition` returned once it was true. Raises TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
@@ -175,18 +189,11 @@ class SmallBoard:
 
     @contextmanager
     def running(self, *command: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A Python program, ended by SIGTERM, and by SIGKILL where it doesn't listen."""
+        """A Python program, `ended` after it."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen([sys.executable, *command], env=self.environment, stdout=output, stderr=output)
-        try:
+        with ended(process):
             yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     @contextmanager
     def agent(self, config: Path, log: str = "agent.log") -> Iterator[subprocess.Popen[bytes]]:
