@@ -1,5 +1,5 @@
-"""Regions that are computed from the device's codes at once: a depthwise convolution of 3 × 3 weights, or a sum of two
-tensors, with the ReLU or clip behind it.
+"""Regions that are computed from the device's codes at once: a depthwise convolution of 3 × 3 weights, a convolution of
+1 × 1 weights, or a sum of two tensors, with the ReLU or clip behind it.
 
 ONNX Runtime computes these as fast as memory takes it, three times over: codes become values, values become another
 layout, results become the layout they began with. These loops read codes and write results.
@@ -12,6 +12,7 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tidegauge.compare.cutgraph import Coded, Part
-from tidegauge.compare.machine_code import KINDS, taps
+from tidegauge.compare.machine_code import KINDS, ROWS, pointwise, taps
 from tidegauge.compare.model import Model
 
 Array = NDArray[Any]
@@ -31,19 +32,26 @@ _SMALLEST = 1 << 17
 #: Elements that make a piece worth a thread.
 _PIECE = 1 << 20
 #: Of a convolution that the loops know, what attributes it must have where it has them.
-_PLAIN = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1], "dilations": [1, 1], "auto_pad": b"NOTSET"}
+_PLAIN = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": b"NOTSET"}
+#: Channels up to which the loops take 1 × 1 convolutions. Beyond, ONNX Runtime is as fast, and it adds up in blocks,
+#: with less rounding.
+_CHANNELS = 128
+#: Pixels of a tile of one, which stays in the cache with so many channels, and of its blocks, at most.
+_TILE, _BLOCK = 512, 32
 
 
 @dataclass(frozen=True)
 class Direct:
-    """What the loops do: with one of `reads` a convolution by `weights` (channels × 9) and `bias`, with two their sum,
-    the second times `weights[0, 0]`; the result is held between `low` and `high`."""
+    """What the loops do: with one of `reads` a convolution by `weights` and `bias`, depthwise where `weights` are
+    channels × 9, dense where they are results × channels (`dense`), with two their sum, the second times
+    `weights[0, 0]`; the result is held between `low` and `high`."""
 
     reads: tuple[str, ...]
     weights: Array
     bias: Array
     low: float = -math.inf
     high: float = math.inf
+    dense: bool = False
 
 
 def recognised(
@@ -108,35 +116,47 @@ def _convolution(
         has.get(name, value) != value for name, value in _PLAIN.items()
     ):
         return None
-    kernel, shape = weights[rest[0]], shapes(source)
-    channels = kernel.shape[0]
-    if kernel.shape != (channels, 1, 3, 3) or has.get("group", 1) != channels or has.get("pads") is None:
+    kernel, shape, made = weights[rest[0]], shapes(source), shapes(output)
+    count, side = kernel.shape[0], kernel.shape[-1]
+    if len(shape) != 4 or made != (shape[0], count, *shape[2:]) or kernel.dtype != np.float32:
         return None
-    if len(shape) != 4 or shape[1] != channels or shape != shapes(output) or kernel.dtype != np.float32:
+    if has.get("kernel_shape", [side] * 2) != [side] * 2 or has.get("pads", [0] * 4) != [side // 2] * 4:
         return None
-    bias = weights[rest[1]] if len(rest) > 1 else np.zeros(channels, np.float32)
+    bias = weights[rest[1]] if len(rest) > 1 else np.zeros(count, np.float32)
     if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
         return None
-    return Direct((source,), np.ascontiguousarray(kernel.reshape(channels, 9)), np.ascontiguousarray(bias), *held)
+    flat = np.ascontiguousarray(kernel.reshape(count, -1))
+    if kernel.shape == (count, 1, 3, 3) and has.get("group", 1) == count == shape[1]:
+        return Direct((source,), flat, np.ascontiguousarray(bias), *held)
+    if kernel.shape == (count, shape[1], 1, 1) and has.get("group", 1) == 1 and shape[1] <= _CHANNELS:
+        return Direct((source,), flat, np.ascontiguousarray(bias), *held, dense=True)
+    return None
 
 
 def pieces(found: Direct, sources: Sequence[Coded], out: Array) -> list[Callable[[], None]]:
     """What is to be done to fill `out` (float32, in one piece), in pieces for several threads. The codes are of
     `machine_code.KINDS`."""
     codes = [np.ascontiguousarray(source.codes) for source in sources]
-    if len(codes) == 1:
-        planes, height, width = out.shape[0] * out.shape[1], *out.shape[2:]
+    encodings = [source.encoding for source in sources]
+    work: _Rows | _Tiles
+    if found.dense:
+        channels, size = codes[0].shape[1], math.prod(out.shape[2:])
+        parts = out.shape[0] * -(-size // _TILE)
+        work = _Tiles(found, codes[0], encodings[0], out, (out.shape[0], channels, size))
+    elif len(codes) == 1:
+        parts, height, width = out.shape[0] * out.shape[1], *out.shape[2:]
+        work = _Rows(found, codes, encodings, out, (parts, height, width))
     else:
         width = math.gcd(out.size, _LINE)
-        planes, height = out.size // width, 1
-    work = _Work(found, codes, [source.encoding for source in sources], out, (planes, height, width))
-    count = max(1, min(planes, out.size // _PIECE))
-    ends = [planes * number // count for number in range(count + 1)]
-    return [lambda a=a, b=b: work(a, b) for a, b in itertools.pairwise(ends)]  # type: ignore[misc]
+        parts = out.size // width
+        work = _Rows(found, codes, encodings, out, (parts, 1, width))
+    count = max(1, min(parts, out.size // _PIECE))
+    ends = [parts * number // count for number in range(count + 1)]
+    return [partial(work, first, last) for first, last in itertools.pairwise(ends)]
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Rows:
     found: Direct
     codes: list[Array]
     encodings: list[Any]
@@ -162,6 +182,49 @@ class _Work:
             rows.ctypes.data,
             len(codes),
             *self.shape,
+            first,
+            last,
+            self.out.ctypes.data,
+        )
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """`shape`: pictures, channels, pixels of a picture."""
+
+    found: Direct
+    codes: Array
+    encoding: Any
+    out: Array
+    shape: tuple[int, int, int]
+
+    def __call__(self, first: int, last: int) -> None:
+        pictures, channels, size = self.shape
+        made = self.found.bias.size
+        groups = -(-made // ROWS)
+        weights, bias = np.zeros((groups * ROWS, channels), np.float32), np.zeros(groups * ROWS, np.float32)
+        weights[:made], bias[:made] = self.found.weights, self.found.bias
+        weights = np.ascontiguousarray(weights.reshape(groups, ROWS, channels).transpose(0, 2, 1))
+        tile, rest = np.zeros((channels, _TILE), np.float32), np.zeros((ROWS, _BLOCK), np.float32)
+        returned = np.zeros(2, np.uintp)
+        pointwise()(
+            returned.ctypes.data,
+            returned.ctypes.data + returned.itemsize,
+            self.codes.ctypes.data,
+            KINDS.index(self.codes.dtype.name),
+            self.encoding.zero_point,
+            1.0 / self.encoding.scale,
+            weights.ctypes.data,
+            bias.ctypes.data,
+            self.found.low,
+            self.found.high,
+            tile.ctypes.data,
+            rest.ctypes.data,
+            pictures,
+            channels,
+            _TILE,
+            size,
+            made,
             first,
             last,
             self.out.ctypes.data,

@@ -42,6 +42,12 @@ KINDS = ("int8", "uint8", "int16", "uint16")
 #: Of the loops over codes: the codes of two tensors, then as `taps.entry` names them.
 TAPS = [ctypes.c_void_p] * 7 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 6 + [ctypes.c_void_p]
 
+#: Rows of a result that the loops of 1 × 1 convolutions make together.
+ROWS = 8
+#: Of these loops: as `pointwise.entry` names them.
+POINTWISE = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_float] * 2, *[ctypes.c_void_p] * 2, *[ctypes.c_float] * 2]
+POINTWISE += [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 7, ctypes.c_void_p]
+
 _MAGIC = b"tidegauge object 1\n"
 _lock = threading.Lock()
 _ready: dict[str, Callable[..., int]] = {}
@@ -60,6 +66,11 @@ def sweep(dtype: str) -> Callable[..., int]:
 def taps() -> Callable[..., int]:
     """The loops over codes, called with pointers and numbers; other threads run meanwhile. Raises as `sweep`."""
     return _function("taps", "codes", TAPS)
+
+
+def pointwise() -> Callable[..., int]:
+    """The loops of 1 × 1 convolutions over codes, called likewise. Raises as `sweep`."""
+    return _function("pointwise", "codes", POINTWISE)
 
 
 def _function(module: str, variant: str, arguments: Sequence[Any]) -> Callable[..., int]:
@@ -82,7 +93,7 @@ def _link(module: str, variant: str, arguments: Sequence[Any]) -> Callable[..., 
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
     key = hashlib.sha256()
-    for file in (f"{module}.py", "emit.py"):
+    for file in (f"{module}.py", "decode.py", "emit.py", "machine_code.py"):
         key.update((Path(__file__).parent / file).read_bytes())
     for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, variant):
         key.update(b"\0" + part.encode())

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegauge.compare.decode import FAST, INLINE, decoding, views
 from tidegauge.compare.emit import object_code, prepare
 
 # Typed in part only; the loops below take their types from Numba's signatures, so mypy is told to pass over them.
@@ -20,13 +21,6 @@ numba: Any = import_module("numba")
 types = numba.types
 
 _F = np.float32
-#: A product may be fused into the sum, as ONNX Runtime's kernels do.
-_FAST = {"contract", "nsz"}
-
-
-def _values(codes, zero, inverse, row):  # type: ignore[no-untyped-def]
-    for i in range(row.size):
-        row[i] = (_F(codes[i]) - zero) * inverse
 
 
 def _window(out, x, y, z, w, bias, low, high):  # type: ignore[no-untyped-def]
@@ -54,21 +48,8 @@ def loops() -> Callable[..., None]:
     more planes, and `rows`, zero at first, has room for three rows with one value of padding at both ends. Of two
     sources it is their sum, the second times `weights[0, 0]`; `rows` has room for one row of each.
     """
-    quick = {"error_model": "numpy", "forceinline": True}
-    values, window, total = (numba.njit(**quick, fastmath=_FAST)(each) for each in (_values, _window, _sum))
-
-    def fill(views, kind, place, zero, inverse, row):  # type: ignore[no-untyped-def]
-        end = place + row.size
-        if kind == 0:
-            values(views[0][place:end], zero, inverse, row)
-        elif kind == 1:
-            values(views[1][place:end], zero, inverse, row)
-        elif kind == 2:
-            values(views[2][place:end], zero, inverse, row)
-        else:
-            values(views[3][place:end], zero, inverse, row)
-
-    convert = numba.njit(**quick)(fill)
+    window, total = (numba.njit(**INLINE, fastmath=FAST)(each) for each in (_window, _sum))
+    convert = decoding()
 
     def planes(one, other, kinds, inverses, zeros, weights, bias, low, high, rows, first, last, out):  # type: ignore[no-untyped-def]
         height, width, tables = out.shape[1], out.shape[2], bias.size
@@ -92,12 +73,12 @@ def loops() -> Callable[..., None]:
                     x, y, z = rows[0, (ready - 1) % 3], rows[0, ready % 3], rows[0, (ready + 1) % 3]
                     window(out[plane, ready - 1], x, y, z, weight, start, low, high)
 
-    return numba.njit(**quick)(planes)  # type: ignore[no-any-return]
+    return numba.njit(**INLINE)(planes)  # type: ignore[no-any-return]
 
 
 def entry() -> Any:
     """The loops with the arguments of a C function (`machine_code.TAPS`)."""
-    planes = loops()
+    planes, seen = loops(), numba.njit(**INLINE)(views)
     single, size = types.CPointer(types.float32), types.int64
     signature = types.void(
         types.voidptr, types.voidptr, types.CPointer(types.int64), single, single, single, single, size, single,
@@ -113,18 +94,8 @@ def entry() -> Any:
         shape = (sources, 1 + 2 * pad, width + 2 * pad)
         bound = numba.carray(bounds, (2,))
         planes(
-            (
-                numba.carray(one, (size,), np.int8),
-                numba.carray(one, (size,), np.uint8),
-                numba.carray(one, (size,), np.int16),
-                numba.carray(one, (size,), np.uint16),
-            ),
-            (
-                numba.carray(other, (size,), np.int8),
-                numba.carray(other, (size,), np.uint8),
-                numba.carray(other, (size,), np.int16),
-                numba.carray(other, (size,), np.uint16),
-            ),
+            seen(one, size),
+            seen(other, size),
             numba.carray(kinds, (2,)),
             numba.carray(inverses, (2,)),
             numba.carray(zeros, (2,)),

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tidegauge.compare import reference as references
-from tidegauge.compare.cutgraph import Room, Rounding
+from tidegauge.compare.cutgraph import Coded, Room, Rounding
+from tidegauge.compare.direct import Direct, pieces
+from tidegauge.compare.machine_code import KINDS
 from tidegauge.compare.model import load_model
 from tidegauge.compare.reference import Recorded, Reference
 from tidegauge.compare.statistics import Encoding
@@ -82,6 +84,13 @@ KNOWN = {
     "depthwise": ([named(conv("x", "w", **DEPTHWISE), "out")], FILTER),
     "depthwise of 16 bits, bias, ReLU": ([conv("y", "w", "b", **DEPTHWISE), RELU], FILTER),
     "depthwise, clip": ([conv("x", "w", "b", **DEPTHWISE), CLIP], FILTER | BOUNDS),
+    "1 × 1": ([named(conv("x", "v", kernel_shape=[1, 1]), "out")], weights(v=(19, CHANNELS, 1, 1))),
+    "1 × 1 without attributes": ([named(conv("x", "v"), "out")], weights(v=(8, CHANNELS, 1, 1))),
+    "1 × 1 of 16 bits, bias, ReLU": (
+        [conv("y", "v", "b", kernel_shape=[1, 1], pads=[0] * 4), RELU],
+        weights(v=(CHANNELS, CHANNELS, 1, 1), b=(CHANNELS,)),
+    ),
+    "1 × 1, clip": ([conv("x", "v", kernel_shape=[1, 1]), CLIP], BOUNDS | weights(v=(CHANNELS, CHANNELS, 1, 1))),
     "sum": ([helper.make_node("Add", ["y", "x"], ["out"])], {}),
     "sum, ReLU": ([ADD, RELU], {}),
     "sum, upper bound only": ([ADD, helper.make_node("Clip", ["made", "", "high"], ["out"])], BOUNDS),
@@ -107,10 +116,21 @@ CONVOLUTIONS = {
     ),
     "two of each channel": ([named(conv("x", "v", **DEPTHWISE), "out")], weights(v=(2 * CHANNELS, 1, 3, 3))),
     "dense, bias, ReLU": (
-        [conv("y", "v", "b", kernel_shape=[1, 1]), RELU],
-        weights(v=(CHANNELS, CHANNELS, 1, 1), b=(CHANNELS,)),
+        [conv("y", "v", "b", kernel_shape=[3, 3], pads=[1] * 4), RELU],
+        weights(v=(CHANNELS, CHANNELS, 3, 3), b=(CHANNELS,)),
     ),
-    "dense, clip": ([conv("x", "v", kernel_shape=[1, 1]), CLIP], BOUNDS | weights(v=(CHANNELS, CHANNELS, 1, 1))),
+    "1 × 1, padding": (
+        [named(conv("x", "v", kernel_shape=[1, 1], pads=[1] * 4), "out")],
+        weights(v=(CHANNELS, CHANNELS, 1, 1)),
+    ),
+    "1 × 1, stride": (
+        [named(conv("x", "v", kernel_shape=[1, 1], strides=[2, 2]), "out")],
+        weights(v=(4 * CHANNELS, CHANNELS, 1, 1)),
+    ),
+    "1 × 1, each channel alone": (
+        [named(conv("x", "v", kernel_shape=[1, 1], group=CHANNELS), "out")],
+        weights(v=(CHANNELS, 1, 1, 1)),
+    ),
     "small": ([named(conv("small", "v", kernel_shape=[1, 1]), "out")], weights(v=(9, CHANNELS, 1, 1))),
 }
 LEFT = {
@@ -157,6 +177,38 @@ def test_loops_give_what_a_session_gives(name: str, tmp_path: Path, monkeypatch:
         assert each.shape == expected.shape and each.dtype == np.float32
         assert np.abs(each - expected).max() <= 2e-6 * np.abs(expected).max()
     assert np.unique(expected).size > 100
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize(
+    "pictures, channels, made, side",
+    [(1, 1, 1, 1), (2, 3, 7, 5), (3, 1, 8, 33), (1, 300, 17, 23), (2, 700, 9, 6), (1, 64, 16, 24)],
+)
+def test_a_1_by_1_convolution_of_any_size(
+    dtype: str, pictures: int, channels: int, made: int, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegauge.compare.direct._PIECE", 1 << 10)  # several pieces
+    random = np.random.default_rng(channels)
+    encoding = Encoding(dtype, 17.0, 11)
+    low, high = encoding.code_range
+    codes = random.integers(low, high + 1, (pictures, channels, side, side + 1)).astype(dtype)
+    weight = random.normal(0, 1, (made, channels)).astype(np.float32)
+    bias = random.normal(0, 1, made).astype(np.float32)
+    exact = np.einsum("mc,ncyx->nmyx", weight.astype(np.float64), (codes - 11.0) / 17) + bias[:, None, None]
+    around = np.full(exact.size + 64, np.float32(7))
+    out = around[32:-32].reshape(exact.shape)
+    for piece in pieces(Direct(("x",), weight, bias, -0.25, dense=True), [Coded(codes, encoding)], out):
+        piece()
+    assert np.abs(out - np.maximum(exact, -0.25)).max() <= 1e-6 * channels**0.5 * np.abs(exact).max()
+    assert (around[:32] == 7).all() and (around[-32:] == 7).all()  # nothing is written beside it
+
+
+def test_of_more_channels_onnx_runtime_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reference(tmp_path, *KNOWN["1 × 1, clip"])
+    found = made.local(["out"])["out"]
+    monkeypatch.setattr("tidegauge.compare.direct._CHANNELS", CHANNELS - 1)
+    monkeypatch.setattr(references, "pieces", lambda *_: pytest.fail("taken for a region that the loops know"))
+    assert np.abs(made.local(["out"])["out"] - found).max() <= 2e-6 * np.abs(found).max()
 
 
 def test_a_sum_is_rounded_once(tmp_path: Path) -> None:
