@@ -48,6 +48,8 @@ ROWS = 8
 POINTWISE = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_float] * 2, *[ctypes.c_void_p] * 2, *[ctypes.c_float] * 2]
 POINTWISE += [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 7, ctypes.c_void_p]
 
+#: What the modules that write object code share.
+_PARTS = ("bits.py", "decode.py", "emit.py", "machine_code.py")
 _MAGIC = b"tidegauge object 1\n"
 _lock = threading.Lock()
 _ready: dict[str, Callable[..., int]] = {}
@@ -93,7 +95,7 @@ def _link(module: str, variant: str, arguments: Sequence[Any]) -> Callable[..., 
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
     key = hashlib.sha256()
-    for file in (f"{module}.py", "decode.py", "emit.py", "machine_code.py"):
+    for file in (f"{module}.py", *_PARTS):
         key.update((Path(__file__).parent / file).read_bytes())
     for part in (*versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, variant):
         key.update(b"\0" + part.encode())

@@ -16,36 +16,23 @@ from typing import Any
 
 import numpy as np
 
+from tidegauge.compare.bits import CODES, larger, lesser, magnitude, matches, order, real
 from tidegauge.compare.emit import object_code, prepare
 
 # Typed in part only; the loops below take their types from Numba's signatures, so mypy is told to pass over them.
 numba: Any = import_module("numba")
-ir: Any = import_module("llvmlite.ir")
-types, intrinsic = numba.types, import_module("numba.extending").intrinsic
+types = numba.types
 
 #: Elements whose sums stay float32, and lines whose sums by column do. Four floats by place in a piece are kept at a
 #: time: in a first-level cache of 32 KiB.
 PIECE, LINES = 2048, 64
 #: Bits of the magnitude from which a square is for float64: 1e16. Infinity and NaN lie above.
 LARGE = 0x5A0E1BCA
-_MAGNITUDE = 0x7FFFFFFF
 _F = np.float32
 _FAST = {"reassoc", "nsz"}
 
 #: Places in `out`: `one_pass.TOTALS`, then the smallest and largest reference as ordered integers.
 _COUNT, _D, _ABS, _D2, _G, _G2, _DG, _MAX, _LOW, _HIGH, _DEVICE_BAD, _REFERENCE_BAD, _LEAST, _MOST = range(14)
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-def _bits(typing: Any, number: Any) -> Any:
-    """A float32's bits as int32."""
-    return types.int32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-def _real(typing: Any, number: Any) -> Any:
-    """The float32 with these bits."""
-    return types.float32(types.int32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())
 
 
 def _piece(codes, reference, inverse, zero, pivot, before, after):  # type: ignore[no-untyped-def]
@@ -57,15 +44,10 @@ def _piece(codes, reference, inverse, zero, pivot, before, after):  # type: igno
         f = reference[i]
         d = (_F(codes[i]) - zero) * inverse - f
         g = f - pivot
-        size = _bits(d) & np.int32(_MAGNITUDE)
-        top = max(top, size)
-        # Read as integers, with all but the sign turned over below zero, floats keep their order.
-        bits = _bits(f)
-        key = bits ^ ((bits >> np.int32(31)) & np.int32(_MAGNITUDE))
-        least = min(least, key)
-        most = max(most, key)
+        size, key = magnitude(d), order(f)
+        top, least, most = larger(top, size), lesser(least, key), larger(most, key)
         d1 += d
-        a1 += _real(size)
+        a1 += real(size)
         d2 += d * d
         g1 += g
         g2 += g * g
@@ -79,19 +61,21 @@ def _squares(reference, before, after):  # type: ignore[no-untyped-def]
         after[i] = before[i] + reference[i] * reference[i]
 
 
-def _extremes(codes):  # type: ignore[no-untyped-def]
-    low, high = codes[0], codes[0]
-    for i in range(codes.size):
-        low = codes[i] if codes[i] < low else low
-        high = codes[i] if codes[i] > high else high
-    return low, high
-
-
 def _equal(codes, code):  # type: ignore[no-untyped-def]
-    count = np.int32(0)
-    for i in range(codes.size):
-        count += np.int32(codes[i] == code)
+    """How many codes are this one."""
+    count, whole = 0, codes.size // CODES * CODES
+    for i in range(0, whole, CODES):
+        count += matches(codes, i, code)
+    for i in range(whole, codes.size):
+        count += codes[i] == code
     return count
+
+
+def _fold(narrow, wide):  # type: ignore[no-untyped-def]
+    """Add sums of float32 to those of float64, and begin anew."""
+    for i in range(wide.size):
+        wide[i] += narrow[i]
+        narrow[i] = _F(0)
 
 
 def _carefully(codes, reference, inverse, zero, pivot, columns, out):  # type: ignore[no-untyped-def]
@@ -133,7 +117,7 @@ def loops() -> Callable[..., None]:
     """
     plain = numba.njit(error_model="numpy", forceinline=True)
     piece = numba.njit(error_model="numpy", forceinline=True, fastmath=_FAST)(_piece)
-    squared, extremes, equal, carefully = plain(_squares), plain(_extremes), plain(_equal), plain(_carefully)
+    squared, equal, fold, carefully = plain(_squares), plain(_equal), plain(_fold), plain(_carefully)
 
     def sweep(codes, reference, stride, inverse, zero, pivot, low, high, planes, lines, columns, narrow, out):  # type: ignore[no-untyped-def]
         count, width = lines.shape[1], columns.shape[1]
@@ -148,11 +132,8 @@ def loops() -> Callable[..., None]:
                 out[_LEAST] = min(out[_LEAST], least)
                 out[_MOST] = max(out[_MOST], most)
                 if low < high:
-                    lowest, highest = extremes(c)
-                    if lowest == low:
-                        out[_LOW] += equal(c, lowest)
-                    if highest == high:
-                        out[_HIGH] += equal(c, highest)
+                    out[_LOW] += equal(c, low)
+                    out[_HIGH] += equal(c, high)
                 if top >= LARGE or not (np.isfinite(g2) and np.isfinite(dg)):
                     for i in range(first, last):
                         narrow[there, i] = narrow[here, i]
@@ -171,15 +152,13 @@ def loops() -> Callable[..., None]:
                     out[_G] += g1
                     out[_G2] += g2
                     out[_DG] += dg
-                    out[_MAX] = max(out[_MAX], np.float64(_real(top)))
+                    out[_MAX] = max(out[_MAX], np.float64(real(top)))
                     lines[0, line] += d2
                     lines[1, line] += g2 + 2 * p * g1 + n * p * p
                 here, there = there, here
                 if line % LINES == LINES - 1 or line == count - 1:
-                    for i in range(first, last):
-                        columns[0, i] += narrow[here, i]
-                        columns[1, i] += narrow[2 + here, i]
-                        narrow[here, i] = narrow[2 + here, i] = 0
+                    fold(narrow[here, first:last], columns[0, first:last])
+                    fold(narrow[2 + here, first:last], columns[1, first:last])
 
     return plain(sweep)  # type: ignore[no-any-return]
 
@@ -203,8 +182,8 @@ def entry(dtype: str) -> Any:
             _F(inverse),
             _F(zero),
             _F(pivot),
-            low,
-            high,
+            kind(low),
+            kind(high),
             planes != 0,
             numba.carray(lines, (2, count)),
             numba.carray(columns, (2, width)),
