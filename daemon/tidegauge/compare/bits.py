@@ -20,6 +20,13 @@ _SIGN = 31
 _WORD, _WHOLE = ir.IntType(32), ir.IntType(64)
 
 
+def everywhere(builder: Any, value: Any, lanes: int) -> Any:
+    """A vector of so many times this value, for functions that build LLVM's code."""
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    alone = builder.insert_element(undefined, value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(alone, undefined, ir.Constant(ir.VectorType(_WORD, lanes), [0] * lanes))
+
+
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def magnitude(typing: Any, number: Any) -> Any:
     """The bits of a float32 without its sign, as int32, in the order of absolute values; NaN is above all."""
@@ -74,13 +81,10 @@ def matches(typing: Any, codes: Any, first: Any, code: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]
         element = context.get_value_type(kind.dtype)
-        vector, index = ir.VectorType(element, CODES), ir.IntType(32)
+        vector = ir.VectorType(element, CODES)
         place = builder.gep(context.make_array(kind)(context, builder, given[0]).data, [given[1]])
         seen = builder.load(builder.bitcast(place, vector.as_pointer()), align=np.dtype(str(kind.dtype)).itemsize)
-        undefined = ir.Constant(vector, ir.Undefined)
-        alone = builder.insert_element(undefined, given[2], ir.Constant(index, 0))
-        wanted = builder.shuffle_vector(alone, undefined, ir.Constant(ir.VectorType(index, CODES), [0] * CODES))
         compare = builder.fcmp_ordered if isinstance(element, ir.FloatType) else builder.icmp_signed
-        return builder.ctpop(builder.bitcast(compare("==", seen, wanted), _WHOLE))
+        return builder.ctpop(builder.bitcast(compare("==", seen, everywhere(builder, given[2], CODES)), _WHOLE))
 
     return types.int64(codes, types.int64, codes.dtype), build

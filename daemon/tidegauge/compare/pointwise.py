@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from tidegauge.compare.bits import everywhere
 from tidegauge.compare.decode import FAST, INLINE, decoding, views
 from tidegauge.compare.emit import object_code, prepare
 from tidegauge.compare.machine_code import ROWS
@@ -40,8 +41,7 @@ def _block(pixels: int, lanes: int) -> Any:
     least one; and the bounds of the result.
     """
     single, whole = ir.FloatType(), ir.IntType(64)
-    vector, index = ir.VectorType(single, lanes), ir.IntType(32)
-    undefined = ir.Constant(vector, ir.Undefined)
+    vector = ir.VectorType(single, lanes)
 
     def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
         arrays = (given[0], given[3], given[6], given[7])
@@ -55,15 +55,11 @@ def _block(pixels: int, lanes: int) -> Any:
         def number(value: int) -> Any:
             return ir.Constant(whole, value)
 
-        def everywhere(value: Any) -> Any:
-            alone = builder.insert_element(undefined, value, ir.Constant(index, 0))
-            return builder.shuffle_vector(alone, undefined, ir.Constant(ir.VectorType(index, lanes), [0] * lanes))
-
         def at(array: Any, offset: Any) -> Any:
             return builder.bitcast(builder.gep(array, [offset]), vector.as_pointer())
 
         blocks = [(row, part) for row in range(ROWS) for part in range(pixels // lanes)]
-        starts = [everywhere(builder.load(builder.gep(bias, [number(row)]))) for row in range(ROWS)]
+        starts = [everywhere(builder, builder.load(builder.gep(bias, [number(row)])), lanes) for row in range(ROWS)]
         before, loop, after = builder.block, builder.append_basic_block("channel"), builder.append_basic_block("done")
         builder.branch(loop)
         builder.position_at_end(loop)
@@ -78,7 +74,8 @@ def _block(pixels: int, lanes: int) -> Any:
         ]
         table = builder.mul(channel, number(ROWS))
         factors = [
-            everywhere(builder.load(builder.gep(weights, [builder.add(table, number(row))]))) for row in range(ROWS)
+            everywhere(builder, builder.load(builder.gep(weights, [builder.add(table, number(row))])), lanes)
+            for row in range(ROWS)
         ]
         added = {block: builder.call(fused, [factors[block[0]], values[block[1]], sums[block]]) for block in blocks}
         following = builder.add(channel, number(1))
@@ -87,7 +84,7 @@ def _block(pixels: int, lanes: int) -> Any:
             total.add_incoming(added[block], loop)
         builder.cbranch(builder.icmp_signed("<", following, channels), loop, after)
         builder.position_at_end(after)
-        least, most = everywhere(low), everywhere(high)
+        least, most = everywhere(builder, low, lanes), everywhere(builder, high, lanes)
         for (row, part), value in added.items():
             held = builder.select(builder.fcmp_ordered(">", value, least), value, least)
             held = builder.select(builder.fcmp_ordered("<", held, most), held, most)
