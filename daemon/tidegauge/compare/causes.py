@@ -190,8 +190,10 @@ def _thrown(case: Evidence, at_end: NDArray[np.bool_], end: float, sign: int) ->
     return float(at_end.mean()), best
 
 
-#: Codes that lie on a coarser grid by chance do so with a probability of 2 to the minus this.
-_NO_CHANCE = 40
+#: Codes of a healthy layer lie on a coarser grid by chance with a probability of 2 to the minus this. Only layers that
+#: are found wrong are asked, and the grid must explain their error besides: ten logits without their two lowest bits
+#: are enough.
+_NO_CHANCE = 16
 
 
 def _coarse_step(case: Evidence) -> Cause | None:
@@ -210,11 +212,14 @@ def _coarse_step(case: Evidence) -> Cause | None:
         return None
     grid = factor * case.encoding.step
     origin = (base - case.encoding.zero_point) / case.encoding.scale
-    prediction = case.clipped(np.rint((case.local - origin) / grid) * grid + origin)
-    explained = case.explained(prediction)
-    truncated = case.explained(case.clipped(np.floor((case.local - origin) / grid) * grid + origin))
+    # The bits may be lost before the result is rounded to a code, or after it.
+    explained = max(
+        case.explained(case.clipped(whole((each.local - origin) / grid) * grid + origin))
+        for each in (case, _rounded(case))
+        for whole in (np.rint, np.floor)
+    )
     detail = f"only one code in {factor} is used ({used.size} different codes)"
-    return Cause("coarse_step", max(explained, truncated), detail, float(factor))
+    return Cause("coarse_step", explained, detail, float(factor))
 
 
 def _permutation(case: Evidence) -> Cause | None:

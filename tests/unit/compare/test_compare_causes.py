@@ -148,6 +148,25 @@ def test_a_wrong_pitch_is_named_with_its_size(pitch: int) -> None:
         assert found.name == "row_shear" and found.value == pitch, found
 
 
+@pytest.mark.parametrize("bits", [2, 3])
+@pytest.mark.parametrize("find", [cause_of, exact_cause])
+def test_lost_bits_are_a_coarse_step_and_no_offset(bits: int, find: Callable[[Array, Array], Any]) -> None:
+    """Whether they are lost before or after rounding, in a large layer, and in ten logits."""
+    logits = np.linspace(-2.9, 3.4, 10, dtype=np.float32).reshape(10, 1, 1)
+    step = 2.0**bits
+    for reference in (local(), logits):
+        for exact in (reference * ENCODING.scale, np.rint(reference * ENCODING.scale)):
+            device = np.floor(exact / step) * step / ENCODING.scale
+            found = find(device.astype(np.float32), reference)
+            assert found.name == "coarse_step" and found.value == step, found
+
+
+def test_a_few_codes_that_lie_on_a_grid_by_chance_are_no_coarse_step() -> None:
+    reference = np.array([-2.0, -1.0, 0.5, 1.1, 3.0], np.float32).reshape(5, 1, 1)
+    device = np.rint(reference * ENCODING.scale / 4) * 4 / ENCODING.scale
+    assert cause_of(device.astype(np.float32), reference).name != "coarse_step"
+
+
 @pytest.mark.parametrize(("way", "word"), [(np.floor, "down"), (np.ceil, "up"), (np.trunc, "towards zero")])
 def test_rounding_to_another_side_is_named(way: Callable[[Array], Array], word: str) -> None:
     found = exact_cause((way(local() * ENCODING.scale) / ENCODING.scale).astype(np.float32), local())
