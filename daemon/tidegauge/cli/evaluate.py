@@ -78,7 +78,7 @@ def _acceptance(json_file: Path | None, tables: Path | None, quick: bool, seed: 
 
 
 @command.command("comparison")
-@_options("Fewer cases: a minute or two instead of a quarter of an hour.")
+@_options("Fewer cases: about a minute instead of several.")
 def _comparison(json_file: Path | None, tables: Path | None, quick: bool, seed: int | None, jobs: int) -> None:
     """Put faults drawn at random into networks on the virtual board, and count how often the comparison is right."""
     from tidegauge.evaluation import comparison  # compiles and runs networks: heavy
