@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Coroutine
@@ -178,12 +179,16 @@ def test_a_takeover_that_the_broker_names_is_named_at_once(pause: float) -> None
         writer.close()
 
     async def test() -> None:
+        forgotten: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: forgotten.append(context))
         server = await asyncio.start_server(broker, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(mqtt.TakenOver, match="another client"):
                 async with mqtt.connect(link(port, protocol="5"), DEVICE) as connection:
                     await anext(connection.messages())
+        gc.collect()
+        assert not forgotten, "asyncio reports what nobody has looked at"
 
     run(test())
 

@@ -81,6 +81,12 @@ def _both(first: Callable[..., None], then: Callable[..., Any] | None) -> Callab
     return call
 
 
+def _seen(future: asyncio.Future[None]) -> None:
+    """Look at how it has ended, so that asyncio doesn't report its exception as one that nobody has seen."""
+    if not future.cancelled():
+        future.exception()
+
+
 class _Inbox(asyncio.Queue[aiomqtt.Message]):
     """A bounded queue that counts what did not fit. The peer's retry brings it back."""
 
@@ -104,6 +110,7 @@ class Connection:
         self.answered = monotonic()
         self._client, self._config = client, config
         self._paho: Paho = client._client
+        client._disconnected.add_done_callback(_seen)  # the library may forget it for another, with its exception
         socket_io.install(self._paho, asyncio.get_running_loop(), self._socket_failed)
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._lost = self._hung_up = False
@@ -208,8 +215,7 @@ class Connection:
         """Fail what waits as soon as the library notices that the connection is gone."""
 
         def ended(future: asyncio.Future[None]) -> None:
-            if not future.cancelled():
-                future.exception()  # seen, so that asyncio doesn't report it as forgotten
+            _seen(future)
             self._abandon()
 
         self._client._disconnected.add_done_callback(ended)
