@@ -23,9 +23,9 @@ def malloc_trim() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def open_page(html: Path, turns: int = 5) -> tuple[float, float] | None:
+def open_page(html: Path, turns: int = 5) -> tuple[float, float]:
     """Seconds until Chromium has laid the page out, and until it has a blank one, its own start included: medians of
-    turns by turns, after one start that fills its profile and caches. None without Chromium."""
+    turns by turns, after one start that fills its profile and caches."""
     times: dict[Path, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         blank = Path(name) / "blank.html"
@@ -34,10 +34,7 @@ def open_page(html: Path, turns: int = 5) -> tuple[float, float] | None:
         flags += ["--disable-background-networking", f"--user-data-dir={name}/profile", "--dump-dom"]
         for page in (blank, *(blank, html) * turns):
             begun = time.perf_counter()
-            try:
-                subprocess.run(["chromium", *flags, page.as_uri()], capture_output=True, timeout=120, check=True)
-            except FileNotFoundError:
-                return None
+            subprocess.run(["chromium", *flags, page.as_uri()], capture_output=True, timeout=120, check=True)
             times.setdefault(page, []).append(time.perf_counter() - begun)
     return statistics.median(times[html]), statistics.median(times[blank][1:])
 
