@@ -21,13 +21,10 @@ class SessionHold:
         return ""
 
     @property
-    def takes_at_start(self) -> bool:
-        """Whether a capture that can't be taken now can be taken before the next session is opened: `hold_next`."""
-        return False
-
-    def hold_next(self) -> None:
-        """Keep the next session from being opened until the pipeline's `resume`; `on_held` is called when it waits."""
-        raise NotImplementedError("the agent opens this pipeline's sessions itself")
+    def hold_next(self) -> Callable[[], None] | None:
+        """Keeps the next session from being opened until the pipeline's `resume`; `on_held` is called when it waits.
+        None where a capture that can't be taken now can't be taken before the next session either."""
+        return None
 
     @property
     def held(self) -> bool:

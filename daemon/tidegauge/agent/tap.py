@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -144,10 +145,11 @@ class TapPipeline(PipelineService):
         )
 
     @property
-    def takes_at_start(self) -> bool:
-        return bool(self.cannot_pause) and self._application is not None and self._application.waits
+    def hold_next(self) -> Callable[[], None] | None:
+        waits = bool(self.cannot_pause) and self._application is not None and self._application.waits
+        return self._keep_next if waits else None
 
-    def hold_next(self) -> None:
+    def _keep_next(self) -> None:
         self._hold = True
         self._wake.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,13 @@ from tidegauge.metrics import Refusal
 
 
 class Pipeline:
-    takes_at_start = True
     on_held: Any = None
     held = 0
 
-    def hold_next(self) -> None:
+    def __init__(self) -> None:
+        self.hold_next: Callable[[], None] | None = self._hold
+
+    def _hold(self) -> None:
         self.held += 1
 
 
@@ -95,7 +98,7 @@ def test_other_artifacts_make_it_void() -> None:
 
 def test_an_application_that_never_waits_is_asked_for_nothing() -> None:
     case = Case()
-    case.pipeline.takes_at_start = False
+    case.pipeline.hold_next = None
     assert case.add() == ""
     assert case.pipeline.held == 0
 
