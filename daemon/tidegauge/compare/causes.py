@@ -212,10 +212,10 @@ def _coarse_step(case: Evidence) -> Cause | None:
         return None
     grid = factor * case.encoding.step
     origin = (base - case.encoding.zero_point) / case.encoding.scale
-    # The bits may be lost before the result is rounded to a code, or after it.
+    # The bits may be lost before the result is rounded, or after it: `find_cause` tries an exact case both ways itself.
     explained = max(
         case.explained(case.clipped(whole((each.local - origin) / grid) * grid + origin))
-        for each in (case, _rounded(case))
+        for each in ((case,) if case.exact else (case, _rounded(case)))
         for whole in (np.rint, np.floor)
     )
     detail = f"only one code in {factor} is used ({used.size} different codes)"

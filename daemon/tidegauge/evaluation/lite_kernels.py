@@ -148,7 +148,7 @@ def _quantised(path: Path, pictures: Sequence[Array]) -> bytes:
     quantizer: Any = importlib.import_module("ai_edge_quantizer.quantizer")
     recipe: Any = importlib.import_module("ai_edge_quantizer.recipe")
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # it prints what it saved
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", UserWarning)  # that keeping every tensor takes memory
         worker = quantizer.Quantizer(str(path), recipe.static_wi8_ai8())
         frames = {"serving_default": [{"input": _last(value)} for value in pictures]}
         return bytes(worker.quantize(worker.calibrate(frames)).quantized_model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,9 +77,8 @@ def polygraphy(device: Array, reference: Array, device_name: str = "t", referenc
     comparator = pytest.importorskip("polygraphy.comparator")
     logger = pytest.importorskip("polygraphy.logger").G_LOGGER
     result = comparator.IterationResult
-    with warnings.catch_warnings(), logger.verbosity(logger.CRITICAL):
-        warnings.simplefilter("ignore")
-        (found,) = comparator.CompareFunc.simple()(
+    with logger.verbosity(logger.CRITICAL):
+        (found,) = comparator.SimpleCompareFunc()(
             result(outputs={device_name: device}, runner_name="device"),
             result(outputs={reference_name: reference}, runner_name="reference"),
         ).values()
