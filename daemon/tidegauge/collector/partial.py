@@ -11,9 +11,8 @@ import os
 import re
 import tempfile
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -28,8 +27,6 @@ _READ = 1 << 20
 _WRITING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 #: Files that are hashed while they come.
 _RUNNING = 256
-#: Pieces of a file that may wait to be hashed.
-_AHEAD = 4
 
 
 class Partials(Protocol):
@@ -60,31 +57,24 @@ class Partials(Protocol):
 
 
 class Running:
-    """The hash of a file as far as it has been written without a gap: what comes in order is hashed as it comes, beside
-    the writing of what follows.
+    """The hash of a file as far as it has been written without a gap: what comes in order is hashed as it comes.
 
-    Not thread-safe; the writer of a file is one.
+    In the thread that writes: to hand so little work to another one costs as much as it saves. Not thread-safe.
     """
 
-    def __init__(self, beside: Executor) -> None:
-        """`beside`: one thread, so that what is hashed stays in order."""
+    def __init__(self) -> None:
         self._digest, self._at = hashlib.sha256(), 0
-        self._beside, self._under_way = beside, deque[Future[None]]()
 
     def wrote(self, offset: int, data: bytes | memoryview) -> None:
         """Bytes that lie behind a gap are read again in the end; bytes written over spoil the hash, and all are."""
         if offset < self._at:
             self._digest, self._at = hashlib.sha256(), 0
         elif offset == self._at:
-            self._under_way.append(self._beside.submit(self._digest.update, data))
+            self._digest.update(data)
             self._at += len(data)
-            if len(self._under_way) > _AHEAD:
-                self._under_way.popleft().result()
 
     def finish(self, path: Path) -> str:
         """The hash of the whole, with what is missing here read from the file."""
-        while self._under_way:
-            self._under_way.popleft().result()
         with path.open("rb") as file:
             file.seek(self._at)
             while data := file.read(_READ):
@@ -103,7 +93,6 @@ class FolderPartials:
         # Of files that this process has begun, the latest; of others all is read.
         self._running: OrderedDict[tuple[str, str], Running] = OrderedDict()
         self._lock = threading.Lock()
-        self._hashing = ThreadPoolExecutor(1, "hashing")
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, device: str, file_id: str) -> Path:
@@ -127,7 +116,7 @@ class FolderPartials:
 
     def _hash(self, device: str, file_id: str) -> Running:
         with self._lock:
-            found = self._running.setdefault((device, file_id), Running(self._hashing))
+            found = self._running.get((device, file_id)) or self._running.setdefault((device, file_id), Running())
             self._running.move_to_end((device, file_id))
             while len(self._running) > _RUNNING:
                 self._running.popitem(last=False)
@@ -154,7 +143,7 @@ class FolderPartials:
 
     def _forget(self, device: str, file_id: str) -> Running:
         with self._lock:
-            return self._running.pop((device, file_id), None) or Running(self._hashing)
+            return self._running.pop((device, file_id), None) or Running()
 
     def discard(self, device: str, file_id: str) -> None:
         self._forget(device, file_id)
