@@ -23,7 +23,7 @@ import msgspec
 
 from tidegauge.evaluation import secured_board
 from tidegauge.evaluation.figures import Figure, NotRun, Report
-from tidegauge.evaluation.process_costs import Costs, costs
+from tidegauge.evaluation.process_costs import Costs, children, costs
 from tidegauge.evaluation.small_board import INFERENCES, MODEL, SmallBoard, metrics, wait_for
 from tidegauge.link.certificate_process import MODULE
 
@@ -261,18 +261,11 @@ def _phase(pid: int, url: str, seconds: float) -> tuple[Seen, Seen]:
 def _seen(pid: int, url: str) -> Seen:
     page = metrics(url)
     found = {"agent": costs(pid)}
-    for child in _children(pid):
-        command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+    for child, command in children(pid).items():
         for worker in WORKERS:
             if f"tidegauge.{worker}.worker" in command:
                 found[worker] = costs(child)
     return Seen(time.monotonic(), found, page[OK], page[ROUNDS], page[INFERENCES])
-
-
-def _children(pid: int) -> list[int]:
-    return [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
 
 
 # ---- the figures ----

@@ -1,11 +1,12 @@
 """What processes cost, as the kernel counts it: memory, CPU time, wake-ups, threads, bytes written, descriptors.
 
 Source: proc(5): `status` (VmRSS, VmHWM, voluntary_ctxt_switches of each thread), `stat` (utime, stime), `io`
-(write_bytes: what went to the block layer), `fd`, `map_files` and `/dev/shm`.
+(write_bytes: what went to the block layer), `fd`, `maps`, `task/*/children` and `cmdline`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 
 PROC = Path("/proc")
 KIB = 1024
+#: What ends in this very moment is there to be listed and gone to be opened, or open and gone to be read.
+ENDED = (FileNotFoundError, ProcessLookupError)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,6 +52,17 @@ def costs(pid: int) -> Costs:
     )
 
 
+def children(pid: int) -> dict[int, str]:
+    """Command line of each child that lives, its arguments apart by NUL. Raises OSError where the process is gone."""
+    found: dict[int, str] = {}
+    for task in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(*ENDED):
+            for child in (task / "children").read_text().split():
+                with contextlib.suppress(*ENDED):
+                    found[int(child)] = (PROC / child / "cmdline").read_bytes().decode(errors="replace")
+    return found
+
+
 def _fields(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in path.read_text().splitlines())}
 
@@ -63,5 +77,5 @@ def _number(text: str) -> int:
 def _switches(task: Path) -> int:
     try:
         return int(_fields(task / "status")["voluntary_ctxt_switches"])
-    except FileNotFoundError:
-        return 0  # the thread has ended in this very moment
+    except ENDED:
+        return 0

@@ -23,7 +23,7 @@ import msgspec
 from tidegauge.demo.broker import broker
 from tidegauge.evaluation.budget import ACCEPTANCE_SECONDS, ACCEPTED
 from tidegauge.evaluation.figures import Figure, Report
-from tidegauge.evaluation.process_costs import Costs, costs
+from tidegauge.evaluation.process_costs import Costs, children, costs
 from tidegauge.evaluation.small_board import INFERENCES, SmallBoard, metrics, wait_for
 from tidegauge.ram_folder import RamFolder
 
@@ -165,18 +165,7 @@ def _settled(board: SmallBoard, pid: int, url: str) -> None:
 
 def _worker(pid: int, name: str) -> int:
     """Process id of a worker of this agent, 0 while there is none."""
-    try:
-        children = [c for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
-    except FileNotFoundError:
-        return 0  # a thread has ended in this very moment
-    for child in children:
-        try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if f"tidegauge.{name}.worker".encode() in command:
-            return int(child)
-    return 0
+    return next((child for child, line in children(pid).items() if f"tidegauge.{name}.worker" in line), 0)
 
 
 def _figures(rounds: Sequence[Round], done: Counter[str], alive: bool, minutes: float) -> list[Figure]:

@@ -18,7 +18,7 @@ from tidegauge.bundles.signature import check
 from tidegauge.evaluation import budget, secured_board
 from tidegauge.evaluation.budget import imports
 from tidegauge.evaluation.figures import Figure
-from tidegauge.evaluation.process_costs import costs
+from tidegauge.evaluation.process_costs import children, costs
 from tidegauge.evaluation.small_board import SmallBoard
 from tidegauge.evaluation.soak import growth
 
@@ -57,6 +57,27 @@ def test_another_process_is_read_too_and_one_that_is_gone_is_an_error() -> None:
     process.communicate(b"\n", timeout=60)
     with pytest.raises(OSError):
         costs(process.pid)
+
+
+@pytest.mark.parametrize("fault", [FileNotFoundError, ProcessLookupError])
+def test_a_thread_that_ends_while_it_is_read_is_left_out(monkeypatch: pytest.MonkeyPatch, fault: type[OSError]) -> None:
+    """The kernel says "no such file" at the opening, and "no such process" where the file was open already."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    read = Path.read_text
+
+    def read_or_end(path: Path, *arguments: str) -> str:
+        if "task" in path.parts:
+            raise fault(path)
+        return read(path, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", read_or_end)
+        assert costs(process.pid).wakeups == 0
+        assert costs(process.pid).threads == 1
+        assert children(os.getpid()) == {}
+    assert sys.executable in children(os.getpid())[process.pid]
+    process.communicate(b"\n", timeout=60)
+    assert process.pid not in children(os.getpid())
 
 
 def test_growth_is_a_trend_not_a_peak() -> None:
